@@ -259,7 +259,9 @@ def test_of_many_rows_some_are_drawn_and_of_few_all_are_taken() -> None:
     )
     drawn = set()
     for seed in range(40):
-        x, _, mask = population.gather(torch.tensor([0, 1]), most=5, rng=FastRng(seed))
+        x, _, mask = population.gather(
+            torch.tensor([0, 1]), max_rows=5, rng=FastRng(seed)
+        )
         values = (x.flatten(1) * 255).round().int()
         assert mask.sum(1).tolist() == [5, 3]
         assert values[1][mask[1]].tolist() == [50, 51, 52]

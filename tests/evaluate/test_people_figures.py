@@ -232,7 +232,7 @@ def test_the_command_says_all_figures_and_attacks_of_two_folders(
     ):
         assert f"{name}: " in done.output, name
     wide = Integer(name="severity", low=0, high=99)
-    schema = schema.each(
+    schema = schema.map_tables(
         lambda own: replace(
             own, columns=tuple(wide if c.name == wide.name else c for c in own.columns)
         )

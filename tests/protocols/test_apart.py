@@ -173,6 +173,6 @@ def test_every_person_is_in_one_batch_with_all_their_rows() -> None:
 def test_lengths_come_from_a_ladder_that_no_row_has_a_say_in() -> None:
     sizes = torch.tensor([0, 1, 2, 3, 5, 6, 10, 11, 99, 100, 101])
     assert rungs(sizes).tolist() == [2, 2, 2, 10, 10, 10, 10, 20, 100, 100, 200]
-    assert rungs(sizes, most=8).tolist() == [2, 2, 2, 8, 8, 8, 8, 8, 8, 8, 8]
-    assert rungs(sizes, most=1).tolist() == [1] * len(sizes)
+    assert rungs(sizes, limit=8).tolist() == [2, 2, 2, 8, 8, 8, 8, 8, 8, 8, 8]
+    assert rungs(sizes, limit=1).tolist() == [1] * len(sizes)
     assert rungs(sizes[:0]).tolist() == []

@@ -127,7 +127,7 @@ def test_a_person_with_more_rows_than_the_limit_trains_on_some_of_them() -> None
     )
     seen = Counter()
     for _ in range(30):
-        x, _, mask = party.population.gather(torch.arange(2), most=8, rng=party.rng)
+        x, _, mask = party.population.gather(torch.arange(2), max_rows=8, rng=party.rng)
         assert x.shape[1] == 8
         assert mask.sum(1).tolist() == [8, 3]
         seen.update(map(tuple, x[0].tolist()))

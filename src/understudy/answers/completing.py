@@ -54,16 +54,18 @@ def complete(
     """
     whole(draws=draws)
     n = len(frame)
-    known = known_cells(frame, levels, pieces)
+    known_codes = known_cells(frame, levels, pieces)
     all_pieces = {j: levels.pieces(j) for j in range(len(levels.sizes))} | dict(pieces)
-    gaps = {j: all_pieces[j] for j, codes in known.items() if (codes < 0).any()}
-    absent = {j: column for j, column in all_pieces.items() if j not in known}
+    gaps = {j: all_pieces[j] for j, codes in known_codes.items() if (codes < 0).any()}
+    absent = {j: column for j, column in all_pieces.items() if j not in known_codes}
     to_fill = {**gaps, **absent}
     whole_levels = {j: column for j, column in to_fill.items() if j not in pieces}
     model = _without_missing(products.cut(whole_levels), gaps)
     cells = {j: np.zeros((n, draws), dtype=np.int32) for j in to_fill}
     widest = max((model.probabilities[j].shape[1] for j in cells), default=1)
-    posteriors = _posteriors(known, n, products, model, gaps, row_size=draws * widest)
+    posteriors = _posteriors(
+        known_codes, n, products, model, gaps, row_size=draws * widest
+    )
     for rows, chance in posteriors:
         product = pick(chance, rng.uniform(len(chance), draws)).flatten()
         for j, cell in cells.items():
@@ -77,7 +79,7 @@ def complete(
         column = levels.schema.columns[j]
         values = part.values(cells[j].flatten(), rng.uniform(n * draws).numpy())
         if j in gaps:
-            gap = np.repeat(known[j] < 0, draws)
+            gap = np.repeat(known_codes[j] < 0, draws)
             values = _fill_gaps(column, completed[column.name], gap, values)
         completed[column.name] = values
     return completed.set_axis(index)
@@ -107,7 +109,9 @@ class Predicted:
         """From all that is known of each row besides."""
         j = levels.schema.columns.index(levels.schema.column(target))
         pieces = levels.pieces(j)
-        known = known_cells(frame.drop(columns=target, errors="ignore"), levels, cut)
+        known_codes = known_cells(
+            frame.drop(columns=target, errors="ignore"), levels, cut
+        )
         if j in cut:
             model = _merge_pieces(products, j, cut[j], pieces)
         else:
@@ -115,7 +119,7 @@ class Predicted:
         model = _without_missing(model, {j: pieces})
         target_probabilities = model.probabilities[j][:, : pieces.there]
         chances = np.zeros((len(frame), pieces.there))
-        for rows, chance in _posteriors(known, len(frame), products, model, {}):
+        for rows, chance in _posteriors(known_codes, len(frame), products, model, {}):
             chances[rows] = (chance.exp() @ target_probabilities).numpy()
         return cls(frame, pieces, chances / chances.sum(1, keepdims=True), how)
 

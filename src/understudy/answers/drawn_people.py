@@ -16,7 +16,13 @@ from understudy.answers.cases import Split, whatever
 from understudy.answers.question import left_of
 from understudy.data.column import Column
 from understudy.data.conditions import Condition, Order, Test, tests
-from understudy.data.encoding.values import Places, numbers_of, starts_of, taken, typed
+from understudy.data.encoding.values import (
+    Places,
+    numbers_of,
+    starts_of,
+    take_people,
+    typed,
+)
 from understudy.data.rules import about, met
 from understudy.data.visits import VisitSchema
 from understudy.data.visits.reading import first_and_gaps
@@ -36,7 +42,7 @@ class Drawn:
         events = []
         begins = []
         for frame, event_starts in zip(self.events, self.starts, strict=True):
-            starts, rows = taken(event_starts, people)
+            starts, rows = take_people(event_starts, people)
             events.append(frame.iloc[rows].reset_index(drop=True))
             begins.append(starts)
         return Drawn(

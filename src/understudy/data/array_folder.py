@@ -336,10 +336,12 @@ class _Pictures:
             with Image.open(path, formats=("PNG", "JPEG")) as image:  # the header alone
                 if image.size == (width, height) and image.mode in modes:
                     return np.asarray(image)
-                here = f"{image.height} × {image.width} pixels of the mode {image.mode}"
+                found_image = (
+                    f"{image.height} × {image.width} pixels of the mode {image.mode}"
+                )
         wanted = f"{height} × {width} of the mode {' or '.join(modes)}"
         raise SchemaError(
-            f"{path.name}: the image has {here}, and by the schema {wanted}.",
+            f"{path.name}: the image has {found_image}, and by the schema {wanted}.",
             effect=Effect.NOTHING_READ_FURTHER,
         )
 
@@ -355,7 +357,7 @@ class ArrayFolder(ArrayTable[S]):
         parts = [
             (part.ids, np.diff(part.starts)) for part in (read() for read in batches)
         ]
-        ids = np.concatenate([own for own, _ in parts])
+        ids = np.concatenate([fields_of_folder for fields_of_folder, _ in parts])
         starts = starts_of(np.concatenate([n for _, n in parts]))
         ids = np.arange(len(ids)) if schema.person is None else ids
         twice = int(pd.Series(ids).duplicated().sum())
@@ -366,7 +368,7 @@ class ArrayFolder(ArrayTable[S]):
                 "stand together.",
                 effect=Effect.NOTHING_READ_FURTHER,
             )
-        own = {
+        fields_of_folder = {
             "ids": ids,
             "starts": starts,
             "schema": schema,
@@ -374,7 +376,7 @@ class ArrayFolder(ArrayTable[S]):
             "batches": batches,
             "seen": parts,
         }
-        for key, value in own.items():
+        for key, value in fields_of_folder.items():
             object.__setattr__(self, key, value)  # as a frozen dataclass does
 
     batches: list[Callable[[], ArrayTable[S]]]
@@ -402,9 +404,9 @@ class ArrayFolder(ArrayTable[S]):
 
     @cached_property
     def held(self) -> ArrayTable[S]:
-        own = [(part.values, part.classes) for part in self.parts()]
-        values = np.concatenate([part for part, _ in own])
-        classes = [part for _, part in own if part is not None]
+        parts_read = [(part.values, part.classes) for part in self.parts()]
+        values = np.concatenate([part for part, _ in parts_read])
+        classes = [part for _, part in parts_read if part is not None]
         joined = np.concatenate(classes) if classes else None
         return ArrayTable(
             values, self.ids, self.starts, self.schema, self.source, joined

@@ -23,7 +23,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.data.column import Categorical, Category
-from understudy.data.encoding.values import Places, starts_of, taken
+from understudy.data.encoding.values import Places, starts_of, take_people
 from understudy.data.schema import Document, require_one_unit
 from understudy.ground.check import known_keys, repeated
 from understudy.ground.errors import ConfigError, Effect, SchemaError
@@ -94,7 +94,7 @@ class ArraySchema(Document):
         """
 
     @abstractmethod
-    def where(self, place: tuple[int, ...], value: str) -> str:
+    def where(self, position: tuple[int, ...], value: str) -> str:
         """A value that is no good, and its place (row, *place), in words."""
 
     @property
@@ -418,7 +418,7 @@ class ArrayTable(Generic[S]):
 
     def take(self, people: ArrayLike) -> Self:
         indices = np.asarray(people)
-        starts, row_indices = taken(self.starts, indices)
+        starts, row_indices = take_people(self.starts, indices)
         classes = None if self.classes is None else self.classes[row_indices]
         return replace(
             self,

@@ -144,7 +144,7 @@ def tests(condition: Condition) -> list[Test | Order]:
 class _Token(NamedTuple):
     kind: str  # column, text, number, mark, word (of the grammar), end
     value: Value
-    at: int
+    position: int
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -202,7 +202,7 @@ class _Reader:
         self.text = text
         self.tokens = tokens
         self.orders = orders
-        self.at = 0
+        self.position = 0
 
     def any_of(self, depth: int) -> Condition:
         return self._chain(
@@ -213,16 +213,16 @@ class _Reader:
         self, word: str, read: Callable[[], Condition], kind: type[And] | type[Or]
     ) -> Condition:
         parts = [read()]
-        while self._took(word):
+        while self._accept(word):
             parts.append(read())
         return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
     def part(self, depth: int) -> Condition:
         if depth > DEEPEST:
             self._stop(f"it is nested more than {DEEPEST} deep")
-        if self._took("not"):
+        if self._accept("not"):
             return Not(self.part(depth + 1))
-        if self._took("("):
+        if self._accept("("):
             inner = self.any_of(depth + 1)
             self._need(")")
             return inner
@@ -233,27 +233,31 @@ class _Reader:
         if first.kind != "column":
             return self._value_first(self._value(first))
         column = str(first.value)
-        if self._took("is"):
-            inverse = self._took("not")
+        if self._accept("is"):
+            inverse = self._accept("not")
             self._need("missing")
             return _inverse(Missing(column), inverse)
-        inverse = self._took("not")
-        if self._took("in"):
+        inverse = self._accept("not")
+        if self._accept("in"):
             return _inverse(OneOf(column, self._values()), inverse)
-        if self._took("between"):
+        if self._accept("between"):
             low = self._value(self._next())
             self._need("and")
-            both = And(
+            bounds = And(
                 (
                     Compare(column, ">=", low),
                     Compare(column, "<=", self._value(self._next())),
                 )
             )
-            return _inverse(both, inverse)
+            return _inverse(bounds, inverse)
         if inverse:
             self._stop('"not" after a column is followed by "in" or "between"')
         order = self._order()
-        if self.orders and order in _ORDERS and self.tokens[self.at].kind == "column":
+        if (
+            self.orders
+            and order in _ORDERS
+            and self.tokens[self.position].kind == "column"
+        ):
             return Order(column, order, str(self._next().value))
         return _compared(column, order, self._value(self._next()))
 
@@ -268,8 +272,8 @@ class _Reader:
         column = str(middle.value)
         first = _compared(column, _MIRROR[order], value)
         if (
-            self.tokens[self.at].kind == "mark"
-            and self.tokens[self.at].value in _MIRROR
+            self.tokens[self.position].kind == "mark"
+            and self.tokens[self.position].value in _MIRROR
         ):
             return And(
                 (first, _compared(column, self._order(), self._value(self._next())))
@@ -279,7 +283,7 @@ class _Reader:
     def _values(self) -> tuple[Value, ...]:
         self._need("(")
         values = [self._value(self._next())]
-        while self._took(","):
+        while self._accept(","):
             values.append(self._value(self._next()))
         self._need(")")
         return tuple(values)
@@ -289,12 +293,12 @@ class _Reader:
             return token.value
         if token.kind == "word" and token.value in ("true", "false"):
             return token.value == "true"
-        what = (
+        problem = (
             "a column stands where a value is needed"
             if token.kind == "column"
             else "a value is needed"
         )
-        return self._stop(what, back=1)
+        return self._stop(problem, back=1)
 
     def _order(self) -> str:
         token = self._next()
@@ -307,28 +311,28 @@ class _Reader:
         return str(token.value)
 
     def _next(self) -> _Token:
-        token = self.tokens[self.at]
+        token = self.tokens[self.position]
         if token.kind == "end":
             self._stop("it ends too soon")
-        self.at += 1
+        self.position += 1
         return token
 
-    def _took(self, word: str) -> bool:
-        token = self.tokens[self.at]
-        found = token.kind in ("mark", "word") and token.value == word
-        self.at += found
-        return found
+    def _accept(self, word: str) -> bool:
+        token = self.tokens[self.position]
+        matches = token.kind in ("mark", "word") and token.value == word
+        self.position += matches
+        return matches
 
     def _need(self, word: str) -> None:
-        if not self._took(word):
+        if not self._accept(word):
             self._stop(f'"{word}" is needed')
 
     def end(self) -> None:
-        if self.tokens[self.at].kind != "end":
+        if self.tokens[self.position].kind != "end":
             self._stop('"and", "or" or the end is needed')
 
-    def _stop(self, what: str, *, back: int = 0) -> NoReturn:
-        _refuse(self.text, self.tokens[self.at - back].at, what)
+    def _stop(self, problem: str, *, back: int = 0) -> NoReturn:
+        _refuse(self.text, self.tokens[self.position - back].position, problem)
 
 
 def _inverse(condition: Condition, inverse: bool) -> Condition:

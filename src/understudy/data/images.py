@@ -106,7 +106,8 @@ class ImageSchema(ArraySchema):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(
-            "_".join(map(str, ("pixel", *place))) for place in np.ndindex(*self.shape)
+            "_".join(map(str, ("pixel", *position)))
+            for position in np.ndindex(*self.shape)
         )
 
     @property
@@ -116,8 +117,8 @@ class ImageSchema(ArraySchema):
     def read(self, source: Any, name: str | None = None) -> "Images":
         return read_images(source, self, name)
 
-    def where(self, place: tuple[int, ...], value: str) -> str:
-        return f"image {place[0] + 1:,}: {value} at pixel {place[1:]}"
+    def where(self, position: tuple[int, ...], value: str) -> str:
+        return f"image {position[0] + 1:,}: {value} at pixel {position[1:]}"
 
     def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[Any]:
         """In declared units: uint8 where the bounds are 0 to 255, else floats."""

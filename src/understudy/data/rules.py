@@ -241,7 +241,7 @@ def cuts(test: Test, column: Column) -> list[float]:
     if isinstance(column, Binned):
         if isinstance(test, Compare):
             return [_edge(test, column)]
-        return [bound for value in test.values for bound in _one(column, value)]
+        return [bound for value in test.values for bound in _range_of(column, value)]
     if isinstance(test, OneOf):
         for value in test.values:
             _category(column, value)
@@ -260,7 +260,7 @@ def holds(test: Test, pieces: Pieces) -> Mask:
         begins = pieces.edges[:-1]
         if isinstance(test, OneOf):
             met[: pieces.there] = np.isin(
-                begins, [_one(column, value)[0] for value in test.values]
+                begins, [_range_of(column, value)[0] for value in test.values]
             )
         else:
             met[: pieces.there] = (begins >= _edge(test, column)) == (
@@ -275,7 +275,7 @@ def holds(test: Test, pieces: Pieces) -> Mask:
 
 def _edge(test: Compare, column: Binned) -> float:
     """Where the values that meet a range begin or end, within the column's bounds."""
-    bound: float = _place(column, test.value)
+    bound: float = _number_of(column, test.value)
     from_value = test.order in (">=", "<")  # the value itself lies above
     low, high = column.edges[[0, -1]].tolist()
     if column.edges.dtype.kind == "i":
@@ -292,9 +292,9 @@ def _from(column: Real, value: float) -> float:
     return math.nextafter(value, -math.inf) if value == column.high else value
 
 
-def _one(column: Binned, value: Value) -> tuple[float, float]:
+def _range_of(column: Binned, value: Value) -> tuple[float, float]:
     """Where one number or day begins and ends."""
-    number = _place(column, value)
+    number = _number_of(column, value)
     if isinstance(column, Real):
         if column.decimals is None:
             raise column.error(
@@ -317,7 +317,7 @@ def _one(column: Binned, value: Value) -> tuple[float, float]:
     return int(number), int(number) + 1
 
 
-def _place(column: Binned, value: Value) -> float:
+def _number_of(column: Binned, value: Value) -> float:
     if isinstance(column, Date):
         try:
             return kinds.day_number(

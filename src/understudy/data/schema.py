@@ -304,13 +304,13 @@ class Schema(Document):
         """With these bins of its columns, by their names."""
 
         def cut(column: Column) -> Column:
-            given: dict[str, Any] = (
+            changes: dict[str, Any] = (
                 {"bins": bins[column.name]} if column.name in bins else {}
             )
             return replace(
                 column,
-                **given
-                | ({"ends": False} if given and isinstance(column, Real) else {}),
+                **changes
+                | ({"ends": False} if changes and isinstance(column, Real) else {}),
             )
 
         return replace(self, columns=tuple(map(cut, self.columns)))

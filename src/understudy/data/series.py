@@ -148,8 +148,8 @@ class SeriesSchema(ArraySchema):
     def read(self, source: Any, name: str | None = None) -> "Series":
         return read_series(source, self, name)
 
-    def where(self, place: tuple[int, ...], value: str) -> str:
-        row, step, channel = place
+    def where(self, position: tuple[int, ...], value: str) -> str:
+        row, step, channel = position
         return (
             f'channel "{self.names[channel]}": {value} at step {step + 1} of series '
             f"{row + 1:,}"
@@ -163,13 +163,15 @@ class SeriesSchema(ArraySchema):
         steps = (
             np.arange(length) if self.step is None else np.arange(length) * self.step
         )
-        places = np.repeat(np.arange(count), length), np.tile(steps, count)
+        index_columns = np.repeat(np.arange(count), length), np.tile(steps, count)
         flat = self.unscaled(values).reshape(count * length, width)
         channels = {
             channel.name: _written(channel, flat[:, j])
             for j, channel in enumerate(self.channels)
         }
-        frame = pd.DataFrame(dict(zip(self._places, places, strict=True)) | channels)
+        frame = pd.DataFrame(
+            dict(zip(self._places, index_columns, strict=True)) | channels
+        )
         if classes is not None:
             for label, named in self.class_table(classes).items():
                 frame[label] = np.repeat(named, length)

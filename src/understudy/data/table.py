@@ -144,7 +144,7 @@ class StreamedTable(Table):
             if isinstance(origin, _DESCRIBED)
             else f"part {part[0] + 1} of {part[1]}"
         )
-        own = {
+        fields_of_table = {
             "origin": origin,
             "schema": schema,
             "source": title,
@@ -152,13 +152,13 @@ class StreamedTable(Table):
             "key": key,
             "marks": Marks(),
         }
-        own |= {
+        fields_of_table |= {
             "named": named_spread(),
             "known": None,
             "seen": None,
             "ids": secrets.token_hex(8),
         }
-        for name, value in own.items():
+        for name, value in fields_of_table.items():
             object.__setattr__(self, name, value)  # as a frozen dataclass does
 
     long: ClassVar[bool] = True

@@ -196,7 +196,7 @@ def widen_schema(schema: Any, tables: Mapping[str, Any]) -> Any:
         read_rows(tables[name], part)[2].schema for name, part in schema.tables.items()
     ]
     wide = {column.name: column for part in parts for column in part.columns}
-    return schema.each(
+    return schema.map_tables(
         lambda table: replace(table, columns=tuple(wide[name] for name in table.names))
     )
 

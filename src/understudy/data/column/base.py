@@ -70,9 +70,11 @@ class Column(ABC):
             object.__setattr__(self, key, value)
 
 
-def shorten(values: Sequence[object], between: str = ", ", most: int = 6) -> str:
-    shown = between.join(map(str, values[:most]))
-    return shown if len(values) <= most else f"{shown}{between}… ({len(values)} in all)"
+def shorten(values: Sequence[object], between: str = ", ", limit: int = 6) -> str:
+    shown = between.join(map(str, values[:limit]))
+    return (
+        shown if len(values) <= limit else f"{shown}{between}… ({len(values)} in all)"
+    )
 
 
 def _plain(value: Any) -> Any:

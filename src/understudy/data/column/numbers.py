@@ -138,7 +138,7 @@ class Binned(Column):
         written: str | None = getattr(self, "written", None)
         return None if written == ISO_DAY else written
 
-    def said(self, value: Any) -> str:
+    def as_text(self, value: Any) -> str:
         return str(value) if self.form is None else forms.write_day(value, self.form)
 
     @abstractmethod
@@ -149,12 +149,12 @@ class Binned(Column):
     def _bound(self, value: Any) -> Any:
         """A bound or an edge in this kind's own type, or an error."""
 
-    def _from_text(self, value: Any, read: Callable[[str], Any], said: str) -> Any:
+    def _from_text(self, value: Any, read: Callable[[str], Any], expected: str) -> Any:
         """What a text stands for, as `read` has it; any other value as it is."""
         try:
             return read(value) if isinstance(value, str) else value
         except ValueError:
-            raise self.error(f"{value!r} is not {said}.") from None
+            raise self.error(f"{value!r} is not {expected}.") from None
 
     def _number(self, bound: Any) -> int:
         return int(bound)
@@ -190,7 +190,7 @@ class Integer(Binned):
                 f"a time of day lies from 00:00 on and before 24:00, not {span}."
             )
 
-    def said(self, value: int) -> str:
+    def as_text(self, value: int) -> str:
         return (
             str(value)
             if self.written is None
@@ -200,13 +200,13 @@ class Integer(Binned):
     def to_dict(self) -> dict[str, Any]:
         declared = super().to_dict()
         if self.written is not None:
-            declared |= {"low": self.said(self.low), "high": self.said(self.high)}
+            declared |= {"low": self.as_text(self.low), "high": self.as_text(self.high)}
             if isinstance(self.bins, tuple):
-                declared["bins"] = list(map(self.said, self.bins))
+                declared["bins"] = list(map(self.as_text, self.bins))
         return declared
 
     def _plain(self, bound: Any) -> str:
-        return self.said(bound)
+        return self.as_text(bound)
 
     def bound_at(self, number: Any) -> int:
         return int(number)
@@ -215,7 +215,7 @@ class Integer(Binned):
         return (
             numbers
             if self.written is None
-            else np.array([self.said(number) for number in numbers])
+            else np.array([self.as_text(number) for number in numbers])
         )
 
     def _bound(self, value: Any) -> int:
@@ -317,7 +317,7 @@ class Real(Binned):
     def _plain(self, bound: Any) -> str:
         return f"{bound:g}"
 
-    def said(self, value: Any) -> str:
+    def as_text(self, value: Any) -> str:
         return (
             f"{value:g}"
             if self.written is None

@@ -417,7 +417,9 @@ class Levels:
             cells = [
                 fine_labels[cell] for cell in np.flatnonzero(self.groups[j] == level)
             ]
-            several = f"{cells[0]} … {cells[-1]}" if ordered else shorten(cells, most=2)
+            several = (
+                f"{cells[0]} … {cells[-1]}" if ordered else shorten(cells, limit=2)
+            )
             labels.append(cells[0] if len(cells) == 1 else several)
         return labels
 

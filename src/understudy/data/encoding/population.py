@@ -146,7 +146,7 @@ class Population:
         return torch.where(sizes > 0, self.starts[people] + offset, 0), sizes > 0
 
     def apart(
-        self, people: Tensor, *, most: int | None = None, rng: Uniform | None = None
+        self, people: Tensor, *, max_rows: int | None = None, rng: Uniform | None = None
     ) -> Iterator[tuple[Tensor, tuple[Tensor, Tensor, Tensor]]]:
         """The rows of these people in batches of which nobody else's rows change the
         shape: who is in, and `gather`'s. Each is a batch of all `people`, in their
@@ -157,10 +157,10 @@ class Population:
         are.
         """
         sizes = self.starts[people + 1] - self.starts[people]
-        lengths = rungs(sizes, most)
+        lengths = rungs(sizes, max_rows)
         for length in sorted(set(lengths.tolist())):
             in_length = lengths == length
-            x, y, mask = self.gather(people, length=length, most=most, rng=rng)
+            x, y, mask = self.gather(people, length=length, max_rows=max_rows, rng=rng)
             yield in_length, (x, y, mask & in_length[:, None])
 
     def gather(
@@ -168,23 +168,23 @@ class Population:
         people: Tensor,
         *,
         length: int | None = None,
-        most: int | None = None,
+        max_rows: int | None = None,
         rng: Uniform | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The rows of these people, padded to the longest, or all to a `length`: x
         (people, rows, …), y and mask (people, rows). `mask` is true where a row is the
         person's own; what stands elsewhere means nothing. Of a person with more than
-        `most` rows so many are drawn, with replacement, by `rng`.
+        `max_rows` rows so many are drawn, with replacement, by `rng`.
         """
         start = self.starts[people]
         size = self.starts[people + 1] - self.starts[people]
         if length is None:
             longest = max([1, *size.tolist()])
-            length = longest if most is None else min(longest, most)
+            length = longest if max_rows is None else min(longest, max_rows)
         step = torch.arange(length).expand(len(people), -1)
-        if most is not None and rng is not None and length >= most:
+        if max_rows is not None and rng is not None and length >= max_rows:
             sampled = (rng.uniform(len(people), length) * size[:, None]).long()
-            step = torch.where(size[:, None] > most, sampled, step)
+            step = torch.where(size[:, None] > max_rows, sampled, step)
         mask = step < size[:, None]
         row_index = torch.where(mask, start[:, None] + step, 0)  # (people, rows)
         x = self.features.expand(self.rows[row_index.flatten()])
@@ -204,8 +204,8 @@ def population_of(rows: Rows | Population) -> Population:
     )
 
 
-def rungs(sizes: Tensor, most: int | None = None) -> Tensor:
-    """For each size the least of 2, 10, 20, 50, 100, 200, 500, … that holds it; `most`
+def rungs(sizes: Tensor, limit: int | None = None) -> Tensor:
+    """For each size the least of 2, 10, 20, 50, 100, 200, 500, … that holds it; `limit`
     where that is less. Few steps below 10, where a person's training costs by the
     person and hardly by the row.
     """
@@ -217,7 +217,7 @@ def rungs(sizes: Tensor, most: int | None = None) -> Tensor:
         for step in (1, 2, 5)
     ]
     steps = torch.tensor(
-        sorted({rung if most is None else min(rung, most) for rung in (2, *decades)})
+        sorted({rung if limit is None else min(rung, limit) for rung in (2, *decades)})
     )
     return steps[torch.searchsorted(steps, sizes).clamp(max=len(steps) - 1)]
 

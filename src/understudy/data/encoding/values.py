@@ -428,7 +428,7 @@ def starts_of(numbers: NDArray[np.integer[Any]]) -> Places:
     return np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
 
 
-def taken(starts: Places, people: NDArray[Any]) -> tuple[Places, Places]:
+def take_people(starts: Places, people: NDArray[Any]) -> tuple[Places, Places]:
     """Of these people alone, in this order: where the rows of each begin, and the
     places of all rows now.
     """

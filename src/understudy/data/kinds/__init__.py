@@ -87,22 +87,23 @@ class VisitKind(Kind[VisitSchema, Visits]):
         self, source: Any, schema: VisitSchema
     ) -> tuple[list[Violation], list[str]]:
         rows = self.read(source, schema)
-        most = schema.most_events
-        said = [
+        max_events = schema.most_events
+        notes = [
             f"{rows.rows:,} people, {int((rows.numbers == 0).sum()):,} of them "
             "without events."
         ]
-        more = int((rows.numbers > most).sum())
+        more = int((rows.numbers > max_events).sum())
         if more:
-            kept = (
-                f"the first {most:,}"
+            counted = (
+                f"the first {max_events:,}"
                 if schema.cut == "first"
-                else f"{most:,}, drawn by chance,"
+                else f"{max_events:,}, drawn by chance,"
             )
-            said.append(
-                f"{more:,} have more than {most:,} events, of which {kept} count."
+            notes.append(
+                f"{more:,} have more than {max_events:,} events, of which {counted} "
+                "count."
             )
-        return [], said
+        return [], notes
 
     def roster(self, rows: Visits, *, several: bool = False) -> Table:
         return placed(rows.people, rows.schema.person, rows.source)
@@ -119,7 +120,7 @@ class VisitKind(Kind[VisitSchema, Visits]):
         self, schema: VisitSchema, people: int, canary: int | None = 0
     ) -> Visits:
         tables = schema.fine.tables
-        own, events = (
+        person_codes, events = (
             np.array(
                 [
                     [
@@ -135,12 +136,12 @@ class VisitKind(Kind[VisitSchema, Visits]):
                 tables["events"].columns,
             )
         )
-        here = np.arange(people) == (-1 if canary is None else canary)
-        numbers = np.where(here, schema.most_events + _MORE, 1)
+        is_canary = np.arange(people) == (-1 if canary is None else canary)
+        numbers = np.where(is_canary, schema.most_events + _MORE, 1)
         clock = schema.clock
         return Visits(
-            own=np.where(here[:, None], own, 0).astype(np.int32),
-            events=np.where(np.repeat(here, numbers)[:, None], events, 0).astype(
+            own=np.where(is_canary[:, None], person_codes, 0).astype(np.int32),
+            events=np.where(np.repeat(is_canary, numbers)[:, None], events, 0).astype(
                 np.int32
             ),
             times=None
@@ -281,13 +282,13 @@ class MixedSchema(Document):
             for column in _names(name, part)
         }
 
-    def frame(self, drawn: Mapping[str, pd.DataFrame | NDArray[Any]]) -> pd.DataFrame:
+    def frame(self, sampled: Mapping[str, pd.DataFrame | NDArray[Any]]) -> pd.DataFrame:
         """One table from each party's: frames of tables, (n, *shape) arrays of series
         and images.
         """
         frames = []
         for name, part in self.parts.items():
-            rows = drawn[name]
+            rows = sampled[name]
             if not isinstance(rows, pd.DataFrame):
                 rows = pd.DataFrame(
                     rows.reshape(len(rows), -1), columns=_names(name, part)

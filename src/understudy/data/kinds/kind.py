@@ -223,9 +223,9 @@ class TableKind(Flat[Schema, Table]):
         return list(schema.names)
 
     def made_up(self, schema: Schema, people: int, canary: int | None = 0) -> Table:
-        here = np.arange(people) == (-1 if canary is None else canary)
+        is_canary = np.arange(people) == (-1 if canary is None else canary)
         codes = np.where(
-            here[:, None], np.array(self.sizes(schema), np.int32) - 1, np.int32(0)
+            is_canary[:, None], np.array(self.sizes(schema), np.int32) - 1, np.int32(0)
         )
         made_up = schema if schema.person is None else schema.as_drawn()
         return Table(_codec(schema).decode(codes), made_up, "made-up rows")
@@ -292,11 +292,11 @@ class ArrayKind(Flat[A, ArrayTable[A]]):
         return schema.unscaled(numbers.reshape(-1, *schema.shape).numpy())
 
     def made_up(self, schema: A, people: int, canary: int | None = 0) -> ArrayTable[A]:
-        here = np.arange(people) == (-1 if canary is None else canary)
+        is_canary = np.arange(people) == (-1 if canary is None else canary)
         values = np.full((people, *schema.shape), 0.5, dtype=np.float32)
-        values[here] = 1.0
+        values[is_canary] = 1.0
         classes = (
-            np.where(here, math.prod(schema.label_sizes) - 1, 0)
+            np.where(is_canary, math.prod(schema.label_sizes) - 1, 0)
             if schema.targets
             else None
         )

@@ -359,7 +359,7 @@ def _parse_binned(column: Binned, uniques: Cells) -> tuple[Floats, Reasons]:
         if isinstance(column.low, float)
         else str
         if dates
-        else column.said
+        else column.as_text
     )
     # as the schema has them
     lowest = show(column.low)
@@ -392,14 +392,14 @@ def numbers_in(column: Binned, uniques: Cells) -> Floats:
         and uniques.dtype.kind not in "iuf"
     ):
         # steps after midnight
-        return _each(
+        return _map_values(
             uniques,
             lambda v: read_time(v, form) if isinstance(v, str | time) else _float(v),
         )
     return floats(uniques, form)
 
 
-def _each(values: Cells, read: Callable[[Any], float]) -> Floats:
+def _map_values(values: Cells, read: Callable[[Any], float]) -> Floats:
     return np.array([read(value) for value in values], dtype=np.float64)
 
 
@@ -410,8 +410,8 @@ def floats(values: Cells, written: str | None = None) -> Floats:
     if values.dtype.kind in "biuf":
         return values.to_numpy(dtype=np.float64)
     if written is None:
-        return _each(values, _float)
-    return _each(
+        return _map_values(values, _float)
+    return _map_values(
         values, lambda v: read_number(v, written) if isinstance(v, str) else _float(v)
     )
 
@@ -460,11 +460,11 @@ def days(values: Cells, written: str = ISO_DAY) -> Floats:
     date, or text in another form.
     """
     if values.dtype.kind != "M" and written != ISO_DAY:
-        return _each(
+        return _map_values(
             values, lambda v: _day(read_day(v, written) if isinstance(v, str) else v)
         )
     if values.dtype.kind != "M":
-        return _each(values, _day)
+        return _map_values(values, _day)
     moments = values.to_numpy()
     a_day = _TICKS[np.datetime_data(moments.dtype)[0]] * 86400
     whole, rest = np.divmod(moments.astype(np.int64), a_day)
@@ -498,7 +498,7 @@ def seconds(values: Cells, written: str | None = None) -> Floats:
     NaN for what is no date.
     """
     if values.dtype.kind != "M":
-        return _each(
+        return _map_values(
             values,
             lambda v: _second(
                 (written and isinstance(v, str) and read_day(v, written)) or v

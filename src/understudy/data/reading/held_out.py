@@ -160,7 +160,7 @@ def _split_text(source: TableSource, coins: _Coins, stay: Path, away: Path) -> N
     header = list(map(str, open_source(source, {}).header))
     separator = separator_of(source)
     undecoded = set[str]()
-    with _both(stay, away) as drafts:
+    with _pair_of_files(stay, away) as drafts:
         for number, raw in enumerate(
             batches_of(source, dict.fromkeys(header, False), long=True)
         ):
@@ -178,7 +178,7 @@ def _split_text(source: TableSource, coins: _Coins, stay: Path, away: Path) -> N
 
 def _split_arrow(source: TableSource, coins: _Coins, stay: Path, away: Path) -> None:
     schema, tables = _arrow_tables(source)
-    with _both(stay, away) as drafts, ExitStack() as open_files:
+    with _pair_of_files(stay, away) as drafts, ExitStack() as open_files:
         writers = [
             open_files.enter_context(pyarrow.parquet.ParquetWriter(draft, schema))
             for draft in drafts
@@ -224,7 +224,7 @@ def _of_several_types(source: TableSource) -> SchemaError:
 
 
 @contextmanager
-def _both(stay: Path, away: Path) -> Iterator[tuple[Path, Path]]:
+def _pair_of_files(stay: Path, away: Path) -> Iterator[tuple[Path, Path]]:
     """Two files to write, for their owner alone, that are there when both are
     complete.
     """

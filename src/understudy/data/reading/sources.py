@@ -215,60 +215,64 @@ class EngineFrame(ABC):
         """All rows, brought here, as Arrow tables."""
 
 
-def source_at(place: Any) -> TableSource:
+def source_at(location: Any) -> TableSource:
     """What a path or a URL stands for: a file, a source in a TOML file; a source as it
     is.
     """
-    if isinstance(place, TableSource):
-        return place
-    if not isinstance(place, str | os.PathLike):  # never its values
-        kind = getattr(place, "dtype", None)
+    if isinstance(location, TableSource):
+        return location
+    if not isinstance(location, str | os.PathLike):  # never its values
+        kind = getattr(location, "dtype", None)
         described = (
-            type(place).__name__
+            type(location).__name__
             if kind is None
-            else f"an array of shape {place.shape} and type {kind}"
+            else f"an array of shape {location.shape} and type {kind}"
         )
         raise SchemaError(
             f"a table is a file, a database or a data frame, not {described}.",
             effect=Effect.NOTHING_READ,
         )
-    text = str(place)
+    text = str(location)
     return (
-        TableSource.load(Path(place))
+        TableSource.load(Path(location))
         if text.endswith(SUFFIX)
         else TableSource(table=text)
     )
 
 
-def in_database(place: Any) -> bool:
+def in_database(location: Any) -> bool:
     """Whether rows, or some of them, are in a database, not in a file or in memory."""
-    if isinstance(place, TableSource):
-        return place.is_database or in_database(Path(place.table))
-    if not isinstance(place, str | Path):
+    if isinstance(location, TableSource):
+        return location.is_database or in_database(Path(location.table))
+    if not isinstance(location, str | Path):
         return False
-    if is_url(str(place)):
+    if is_url(str(location)):
         return True
-    if Path(place).is_dir():  # a table of people and one of events
-        return any(map(in_database, Path(place).glob(f"*{SUFFIX}")))
-    return str(place).endswith(SUFFIX) and TableSource.load(Path(place)).is_database
+    if Path(location).is_dir():  # a table of people and one of events
+        return any(map(in_database, Path(location).glob(f"*{SUFFIX}")))
+    return (
+        str(location).endswith(SUFFIX) and TableSource.load(Path(location)).is_database
+    )
 
 
-def with_encoding(place: str | Path | TableSource, encoding: str) -> TableSource:
+def with_encoding(location: str | Path | TableSource, encoding: str) -> TableSource:
     """The same, where the text of the file is written in this encoding."""
-    return replace(source_at(place), encoding=encoding)
+    return replace(source_at(location), encoding=encoding)
 
 
-def with_missing(place: str | Path | TableSource, words: Iterable[str]) -> TableSource:
+def with_missing(
+    location: str | Path | TableSource, words: Iterable[str]
+) -> TableSource:
     """The same, where these words mean that there is no value, too; a word that is a
     number means that number.
     """
-    source = source_at(place)
+    source = source_at(location)
     return replace(source, missing=(*source.missing, *map(_number_or_text, words)))
 
 
-def with_header(place: Any, header: bool | None) -> TableSource:
+def with_header(location: Any, header: bool | None) -> TableSource:
     """The same, where somebody said whether its first line is a header."""
-    source = source_at(place)
+    source = source_at(location)
     return source if header is None else replace(source, header=header)
 
 

@@ -145,8 +145,8 @@ class Cores:
     def __call__(self, task: Task) -> Iterable[bytes]:
         from understudy.ground.processes import in_processes
 
-        told = task.to_bytes()
-        asks = [number.to_bytes(8, "big") + told for number in range(task.of)]
+        task_bytes = task.to_bytes()
+        asks = [number.to_bytes(8, "big") + task_bytes for number in range(task.of)]
         return in_processes("understudy.data.reading.spread:answered", asks)
 
 
@@ -216,22 +216,22 @@ def answer_of(
 _task_of = lru_cache(maxsize=1)(Task.from_bytes)
 
 
-def with_people(marks: Marks, **found: Any) -> dict[str, Any]:
+def with_people(marks: Marks, **answer: Any) -> dict[str, Any]:
     """What was found in a part, with who was there."""
-    return found | {"rows": marks.rows, "people": marks.people}
+    return answer | {"rows": marks.rows, "people": marks.people}
 
 
 def with_marks(marks: Marks) -> dict[str, Any]:
     return with_people(marks) | {"marks": torch.from_numpy(marks.all.view(np.int64))}
 
 
-def sealed(task: Task, number: int, found: dict[str, Any]) -> bytes:
+def sealed(task: Task, number: int, answer: dict[str, Any]) -> bytes:
     """An answer as a file has it: what it is of, in the clear, and what was found,
     which the task's key opens.
     """
     head = json.dumps(task.head | {"part": number}, sort_keys=True).encode()
     nonce = os.urandom(_NONCE)
-    body = ChaCha20Poly1305(task.key).encrypt(nonce, pack(found, limit=_LARGEST), head)
+    body = ChaCha20Poly1305(task.key).encrypt(nonce, pack(answer, limit=_LARGEST), head)
     return b"".join((_MARK, len(head).to_bytes(4, "big"), head, nonce, body))
 
 

@@ -107,7 +107,7 @@ def _in_words(source: TableSource) -> Iterator[str | None]:
 
 def _duckdb(source: TableSource) -> Iterator[pa.Table]:
     path = source.table.partition(":///")[2]
-    _there(path, source.name)
+    _require_file(path, source.name)
     with import_module("duckdb").connect(path, read_only=True) as connection:
         reader = connection.sql(source.query).to_arrow_reader(BATCH)
         yield from _some(
@@ -124,7 +124,7 @@ def _sqlalchemy(
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() == "sqlite":
-        _there(url.database or "", source.name)
+        _require_file(url.database or "", source.name)
         url = sql.make_url(
             f"sqlite:///file:{Path(url.database).resolve()}?mode=ro&uri=true"
         )
@@ -150,7 +150,7 @@ def _some(parts: Iterator[T], nothing: T) -> Iterator[T]:
     yield from parts
 
 
-def _there(path: str, name: str) -> None:
+def _require_file(path: str, name: str) -> None:
     """A file that is not there would be made, empty."""
     if not Path(path).is_file():
         raise SchemaError(f"{name}: there is no such file.", effect=Effect.NOTHING_READ)

@@ -74,10 +74,10 @@ class _OnEngine(EngineFrame):
         return [*map(str, self._frame.columns)]
 
     def narrowed(self, columns: Iterable[str]) -> EngineFrame:
-        made: EngineFrame = type(self)(
+        narrowed_frame: EngineFrame = type(self)(
             self._select([name for name in columns if name in self.header])
         )
-        return made
+        return narrowed_frame
 
     @abstractmethod
     def _select(self, columns: list[str]) -> Any: ...

@@ -162,7 +162,7 @@ def as_written(column: Column, cells: Cells) -> Cells:
     are.
     """
     if isinstance(column, Binned) and column.form is not None:
-        return cells.astype(object).map(column.said, na_action="ignore")
+        return cells.astype(object).map(column.as_text, na_action="ignore")
     if isinstance(column, Real) and column.decimals is not None:
         return cells.map(f"{{:.{column.decimals}f}}".format, na_action="ignore").astype(
             object
@@ -268,7 +268,7 @@ def _fit_values(column: Column, uniques: Cells) -> NDArray[Any]:
         highest = column.high
         if column.form is not None:
             lowest, highest = (
-                np.array(column.said(bound), dtype=object)
+                np.array(column.as_text(bound), dtype=object)
                 for bound in (lowest, highest)
             )
         return np.where(

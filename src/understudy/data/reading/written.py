@@ -427,12 +427,14 @@ class Marks:
         the same time.
         """
         if not self._runs:
-            return _again(self.all)
+            return _count_repeats(self.all)
         from understudy.ground.processes import process_count
 
         with ThreadPoolExecutor(min(process_count(), _THREADS)) as threads:
             return sum(
-                threads.map(lambda share: _again(self._share(share)), range(_SHARES))
+                threads.map(
+                    lambda share: _count_repeats(self._share(share)), range(_SHARES)
+                )
             )
 
 
@@ -440,7 +442,7 @@ def _in_order(marks: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return marks if bool((marks[1:] >= marks[:-1]).all()) else np.sort(marks)
 
 
-def _again(marks: NDArray[np.uint64]) -> int:
+def _count_repeats(marks: NDArray[np.uint64]) -> int:
     return int((marks[1:] == marks[:-1]).sum())
 
 

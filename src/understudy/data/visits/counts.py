@@ -48,7 +48,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.encoding.values import Codes, Places, taken
+from understudy.data.encoding.values import Codes, Places, take_people
 from understudy.data.visits.schema import SeveralVisits, VisitSchema
 from understudy.ground.errors import Effect, SchemaError
 
@@ -96,7 +96,7 @@ class VisitCodes:
             )
 
     def take(self, people: Places) -> "VisitCodes":
-        starts, events_taken = taken(self.starts, people)
+        starts, events_taken = take_people(self.starts, people)
         return VisitCodes(self.people[people], self.events[events_taken], starts)
 
     @property

@@ -30,7 +30,7 @@ from understudy.data.encoding.values import (
     codes_of,
     numbers_of,
     starts_of,
-    taken,
+    take_people,
     typed,
 )
 from understudy.data.reading.files import Source
@@ -80,7 +80,7 @@ class Visits:
         return np.diff(self.starts)
 
     def take(self, people: Places) -> "Visits":
-        starts, event_rows = taken(self.starts, people)
+        starts, event_rows = take_people(self.starts, people)
         times = None if self.times is None else self.times[event_rows]
         person_codes = self.own[people]
         events = self.events[event_rows]

@@ -276,7 +276,7 @@ class VisitSchema(PeopleSchema):
         (`data.encoding.fine`), the public ones of those without bounds: how rows are
         kept.
         """
-        return self.each(lambda table: fine_schema(public_cells(table)))
+        return self.map_tables(lambda table: fine_schema(public_cells(table)))
 
     def within(self, runs: Mapping[str, Run] | None = None) -> "VisitSchema":
         """With bounds in every column: those of its run of public cells, or the widest.
@@ -305,9 +305,9 @@ class VisitSchema(PeopleSchema):
 
     def binned(self, bins: Mapping[str, Any]) -> "VisitSchema":
         """With these bins of its columns, by their names."""
-        return self.each(lambda table: table.binned(bins))
+        return self.map_tables(lambda table: table.binned(bins))
 
-    def each(self, change: Callable[[Schema], Schema]) -> "VisitSchema":
+    def map_tables(self, change: Callable[[Schema], Schema]) -> "VisitSchema":
         tables = {name: change(table) for name, table in self.tables.items()}
         return replace(self, **tables)  # type: ignore[arg-type]
 
@@ -469,8 +469,10 @@ class SeveralVisits(PeopleSchema):
         )
         return Schema(columns=columns, person=self.person, origin=self.origin)
 
-    def each(self, change: Callable[[Schema], Schema]) -> "SeveralVisits":
-        return replace(self, parts=tuple(part.each(change) for part in self.parts))
+    def map_tables(self, change: Callable[[Schema], Schema]) -> "SeveralVisits":
+        return replace(
+            self, parts=tuple(part.map_tables(change) for part in self.parts)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}

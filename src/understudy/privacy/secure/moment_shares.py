@@ -214,9 +214,9 @@ class Vectors:
             axis=2,
         )
         products = products.reshape(n, self.parts[4])
-        known = [self.counted(classes, q), uploaded_bits, products]
+        parts = [self.counted(classes, q), uploaded_bits, products]
         words = np.zeros((n, self.words), np.uint64)
-        words[:, : sum(self.parts[:5])] = field.numbers(np.hstack(known))
+        words[:, : sum(self.parts[:5])] = field.numbers(np.hstack(parts))
         return words
 
 

@@ -144,7 +144,7 @@ class LearningParty(HostParty):
         """
         out = torch.zeros(len(people), self.reporter.dims, device=self.device)
         most = getattr(self.config, "most_rows", None)
-        for here, batch in self.population.apart(people, most=most, rng=self.rng):
+        for here, batch in self.population.apart(people, max_rows=most, rng=self.rng):
             update = self.local(weights, *batch)
             out = (
                 update

@@ -23,7 +23,7 @@ from torch import Tensor
 from understudy.data.arrays import ArrayTable, Values
 from understudy.data.encoding.codec import Codes
 from understudy.data.encoding.frame import Frame, on_diagonal, packed
-from understudy.data.encoding.values import taken
+from understudy.data.encoding.values import take_people
 from understudy.data.schema import Block as Groups
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure import moments
@@ -83,7 +83,7 @@ class ArrayPeople:
     ) -> "ArrayPeople":
         """The people at these places among those who have rows, in this order."""
         have = np.flatnonzero(np.diff(table.starts))[places]
-        starts, at = taken(table.starts, have)
+        starts, at = take_people(table.starts, have)
         values = table.values[at]
         return cls(frame, values, frame.coefficients(values), starts)
 
