@@ -39,7 +39,7 @@ from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.forecast import Error, figure
 from understudy.protocols.core.settings import OverRows
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 

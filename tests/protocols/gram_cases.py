@@ -26,7 +26,7 @@ from understudy.protocols.core.base import Ask, Reply
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.fit import Measured
 from understudy.protocols.gram.protocol import Gram
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.messages import Begin, Release
 from understudy.protocols.joint.party import AlignedJointParty
 from understudy.protocols.joint.server import measure

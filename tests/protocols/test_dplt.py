@@ -31,7 +31,7 @@ from understudy.privacy.noise.discrete import DiscreteLaplaceNoise
 from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.messages import (
     Agree,
     Begin,

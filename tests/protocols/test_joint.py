@@ -30,7 +30,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import Ask, Keep
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release, Swap
 from understudy.protocols.joint.party import AlignedJointParty
 from understudy.protocols.joint.pricing import BlockSpec, CellPricing, VectorPricing

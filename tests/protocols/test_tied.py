@@ -38,7 +38,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import bounded, squares
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask, Keep
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import block_name

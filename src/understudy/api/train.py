@@ -11,6 +11,7 @@ A classifier's result has a `model` in place of the generator.
 
 import json
 import signal
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -38,8 +39,10 @@ from understudy.ground.errors import (
     SchemaError,
 )
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.core import Progress, Watcher
+from understudy.protocols.core import Party, Progress, Watcher
 from understudy.protocols.core.alignment import watch_alignment
+from understudy.protocols.core.loop import Checkpoint
+from understudy.protocols.joint.server import STOPPED
 from understudy.runs.federation import (
     Federation,
     Holder,
@@ -53,6 +56,14 @@ from understudy.runs.registry import protocol_named, resolve_protocol, resolve_r
 from understudy.runs.result import Result
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
+
+_STOPPING = (
+    "Stopping after this step, so that the run can be resumed. Ctrl-C again stops at "
+    "once.\n"
+)
+_STOPPED = (
+    "stopped between two steps: what was finished is saved, where there is a folder"
+)
 
 
 def train(
@@ -93,17 +104,25 @@ def train(
     )
     party_of = federation.parties(protocol, run=run, folder=party_folder, config=config)
     parties = LocalParties(party_of)
+    if checkpoint is not None:
+        _take_up(checkpoint, party_of, resume=resume)
     with stoppable(watch) as watcher:
         watch_alignment(party_of.values(), watcher)
-        outcome = protocol_named(protocol).train(
-            config,
-            parties,
-            schemas,
-            checkpoint=checkpoint,
-            resume=resume,
-            watch=watcher,
-            **public_rows,
-        )
+        try:
+            outcome = protocol_named(protocol).train(
+                config,
+                parties,
+                schemas,
+                checkpoint=checkpoint,
+                resume=resume,
+                watch=watcher,
+                **public_rows,
+            )
+        except KeyboardInterrupt:
+            if checkpoint is not None and Checkpoint(checkpoint, parties).has(STOPPED):
+                for party in party_of.values():
+                    party.stop()
+            raise
     return Result.from_outcome(
         outcome, parties.transcript, run, federation, schemas=schemas
     )
@@ -322,10 +341,24 @@ def _have_same_people(protocol: str, same_people: bool | None) -> bool:
     return bool(required if same_people is None else same_people)
 
 
+def _take_up(checkpoint: Path, party_of: Mapping[str, Party], *, resume: bool) -> None:
+    """Put the parties where they stood when their server was stopped between two asks.
+    A stop of which a state is missing is none: the run goes on from its last release.
+    """
+    store = Checkpoint(checkpoint, LocalParties(party_of))
+    states = {name: party.stopped() for name, party in party_of.items()}
+    if not (resume and store.has(STOPPED)) or None in states.values():
+        store.forget(STOPPED)
+        return
+    for name, state in states.items():
+        party_of[name].load_state_dict(state or {})
+
+
 @contextmanager
 def stoppable(watch: Watcher | None) -> Iterator[Callable[[Progress], None]]:
-    """Turn Ctrl-C into a stop between two rounds, or two batches of ids that are
-    masked, so that what is saved is complete. A second one is immediate.
+    """Turn Ctrl-C into a stop between two rounds, releases, chunks of people or batches
+    of ids that are masked, so that what is saved is complete. The first says so; a
+    second one is immediate.
     """
     stop_requested = threading.Event()
 
@@ -333,12 +366,13 @@ def stoppable(watch: Watcher | None) -> Iterator[Callable[[Progress], None]]:
         if stop_requested.is_set():
             raise KeyboardInterrupt
         stop_requested.set()
+        sys.stderr.write(_STOPPING)
 
     def watcher(progress: Progress) -> None:
         if watch is not None:
             watch(progress)
         if stop_requested.is_set():
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(_STOPPED)
 
     if threading.current_thread() is not threading.main_thread():
         yield watcher

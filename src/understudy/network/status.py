@@ -172,6 +172,8 @@ class PriceWatcher:
         self._next = 0.0
 
     def __call__(self, progress: "Progress") -> None:
+        if progress.stage != "training":
+            return
         self._status.update(round=progress.done, rounds=progress.rounds)
         started = time.monotonic()
         if started >= self._next:

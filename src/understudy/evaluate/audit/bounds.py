@@ -60,7 +60,7 @@ from understudy.privacy.accounts.accounting import (
     epsilon,
     flatten,
 )
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 
 Numbers = NDArray[np.float64]
 Aim = Callable[[Numbers, Numbers], Numbers]

@@ -58,7 +58,7 @@ from understudy.protocols.aggregators import moments, protocol
 from understudy.protocols.aggregators.first import FirstAggregator
 from understudy.protocols.aggregators.moments import MomentsPlan
 from understudy.protocols.core import Parties, Party
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import Holding, Multiplied, Study

@@ -33,6 +33,7 @@ from understudy.privacy.accounts.price_terms import PriceTerms
 from understudy.privacy.noise import Rng, SecureRng
 
 VIEWS = ("outsider", "anyone")
+STOPPED = "stopped.safetensors"
 
 
 @dataclass(frozen=True)
@@ -302,6 +303,24 @@ class Party(ABC):
                 )
         return self.respond(ask)
 
+    def stop(self) -> None:
+        """Save the state between two asks, by the holder itself and not on a server's
+        word.
+        """
+        if self.folder is not None:
+            replace(
+                own_folder(self.folder) / STOPPED, pack(self.state_dict()), sync=True
+            )
+
+    def stopped(self) -> dict[str, Any] | None:
+        """The state that `stop` saved, once: it is removed."""
+        file = None if self.folder is None else self.folder / STOPPED
+        if file is None or not file.exists():
+            return None
+        state = unpack(file.read_bytes())
+        file.unlink()
+        return state if isinstance(state, dict) else None
+
     @abstractmethod
     def respond(self, ask: Ask) -> Reply:
         """Answer an ask of the protocol itself."""
@@ -361,14 +380,15 @@ class Parties(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress bar may show: rounds (or by `stage` ids that are aligned, parts
-    that are counted), and prices, which take long.
+    """What a progress bar may show: rounds or releases (by `stage` also ids that are
+    aligned, parts that are counted, chunks of people that are multiplied), and prices,
+    which take long.
     """
 
     done: int
     rounds: int
     epsilon: Callable[[], Mapping[str, float]]
-    stage: Literal["aligning", "counting", "training"] = "training"
+    stage: Literal["aligning", "counting", "multiplying", "training"] = "training"
 
 
 Watcher = Callable[[Progress], None]

@@ -233,6 +233,9 @@ class Checkpoint:
         """
         self._write(self._file(name), pack(state))
 
+    def has(self, name: str) -> bool:
+        return self._file(name).exists()
+
     def noted(self, name: str) -> dict[str, Any] | None:
         file = self._file(name)
         if not file.exists():
@@ -264,12 +267,16 @@ class Checkpoint:
             self._write(file, os.urandom(32))
         return file.read_bytes()
 
+    def forget(self, *notes: str) -> None:
+        for file in map(self._file, notes):
+            file.unlink(missing_ok=True)
+
     def over(self, *notes: str) -> None:
         """Nothing will be asked again: these notes and the secret are not needed any
         more.
         """
-        for file in (*map(self._file, notes), self.folder / "server.key"):
-            file.unlink(missing_ok=True)
+        self.forget(*notes)
+        (self.folder / "server.key").unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"

@@ -40,7 +40,7 @@ from understudy.protocols.gram.forecast import expectation
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.settings import Config
 from understudy.protocols.gram.stages import Counts, Pairs, Threes
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 
 
 @dataclass(frozen=True)

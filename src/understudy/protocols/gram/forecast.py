@@ -37,7 +37,7 @@ from understudy.protocols.core.forecast import (
     figure,
 )
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 
 if TYPE_CHECKING:
     from understudy.answers.public_quality import PublicQuality

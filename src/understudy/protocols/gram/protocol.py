@@ -54,7 +54,7 @@ from understudy.protocols.gram.settings import (
 from understudy.protocols.gram.settings import Config as Config
 from understudy.protocols.gram.stages import FineTables, Pairs, TableRows, Threes
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.pricing import BlockSpec, CellPricing, NoiseAllocation
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 

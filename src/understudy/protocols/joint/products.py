@@ -43,6 +43,7 @@ Chunk = tuple[int, int, tuple[str, ...]]  # people from, to, and who else holds 
 # how many people the holders of a cell of the grid share
 Cells = Mapping[tuple[str, ...], int]
 Inboxes = dict[str, dict[str, Tensor]]  # what each holder is sent, by sender
+ChunkWatcher = Callable[[int, int, Inboxes], None]
 
 
 def sealed(channel: Channel, data: bytes) -> Tensor:
@@ -316,10 +317,15 @@ def multiply(
     secret: bytes,
     about: bytes,
     words: Inboxes,
+    *,
+    swapped_chunks: int = 0,
+    watch: ChunkWatcher | None = None,
 ) -> tuple[Inboxes, Inboxes]:
     """Relay what the holders of each cell send each other, chunk by chunk, and deal
     their masks. `words` come with the first ask of each holder. Returned are inboxes
-    and corrections for the ask that is due next.
+    and corrections for the ask that is due next. After each chunk `watch` hears how
+    many there were, of how many, and the inboxes; with these as `words`, another call
+    goes on after so many `swapped_chunks`.
     """
     first = next(iter(agree.values()))
     ring = Ring(first.bits)
@@ -344,18 +350,27 @@ def multiply(
     }
     inbox = {name: dict(words.get(name, {})) for name in agree}
     swapped = dict.fromkeys(agree, 0)
-    for cell, people in cells.items():
+    chunks = [
+        (cell, min(step, people - start))
+        for cell, people in cells.items()
+        for start in range(0, people if pairs[cell] else 0, step)
+    ]
+    for number, (cell, size) in enumerate(chunks, 1):
+        for two in pairs[cell]:
+            dealers[two].deal(size)
         active = [name for name in cell if any(name in two for two in pairs[cell])]
-        for start in range(0, people if active else 0, step):
-            replies = parties.ask(
-                {name: Swap(chunk=swapped[name], inbox=inbox[name]) for name in active}
-            )
-            for name in active:
-                inbox[name], swapped[name] = {}, swapped[name] + 1
-            for two in pairs[cell]:
-                for name, box in relayed({one: replies[one] for one in two}).items():
-                    inbox[name] |= box
-                dealers[two].deal(min(step, people - start))
+        asks = {name: Swap(chunk=swapped[name], inbox=inbox[name]) for name in active}
+        for name in active:
+            swapped[name] += 1
+        if number <= swapped_chunks:
+            continue
+        replies = parties.ask(asks)
+        inbox |= {name: {} for name in active}
+        for two in pairs[cell]:
+            for name, box in relayed({one: replies[one] for one in two}).items():
+                inbox[name] |= box
+        if watch is not None:
+            watch(number, len(chunks), inbox)
     corrections: Inboxes = {name: {} for name in agree}
     for (i, k), dealer in dealers.items():
         corrections[k][i] = ring.signed(dealer.correction())

@@ -21,10 +21,10 @@ from understudy.privacy.accounts.statement import (
     PartyPrivacy,
     PrivacyStatement,
 )
-from understudy.protocols.core import VIEWS, Parties, Watcher, settled
+from understudy.protocols.core import VIEWS, Parties, Progress, Watcher, settled
 from understudy.protocols.core.forecast import Forecast
-from understudy.protocols.core.loop import Outcome, card_of, two_steps
-from understudy.protocols.joint.found import Measurements, Record
+from understudy.protocols.core.loop import Outcome, card_of
+from understudy.protocols.joint.measurements import Measurements, Record
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
 from understudy.protocols.joint.server import measure
 from understudy.protocols.joint.stage import Study
@@ -149,13 +149,19 @@ def train(
         for key in ("at_least", "chunk")
         if hasattr(config, key)
     }
-    found = measure(study, parties, checkpoint=checkpoint, resume=resume, **settings)
+    found = measure(
+        study, parties, checkpoint=checkpoint, resume=resume, watch=watch, **settings
+    )
     record = found.record
     privacy = statement(found, parties)
-    look = two_steps(watch, privacy.per_party)
-    look(1)
-    parts, people = study.fit(found, privacy, lambda *_: look(1), **more)
-    look(2)
+
+    def report(done: int) -> None:
+        if watch is not None:
+            watch(Progress(done, len(study.releases) + 1, privacy.per_party))
+
+    report(record.made)
+    parts, people = study.fit(found, privacy, lambda *_: report(record.made), **more)
+    report(len(study.releases) + 1)
     told = {
         "partition": study.grid.partition,
         "people": people,

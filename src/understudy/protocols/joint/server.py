@@ -8,8 +8,10 @@ post-processing.
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ import torch
 from torch import Tensor
 
 from understudy.ground.errors import BudgetExceeded, Effect, MessageError, PartyError
-from understudy.protocols.core import Ask, Parties, public_values
+from understudy.privacy.accounts.accounting import DpEvent, epsilon
+from understudy.protocols.core import Ask, Parties, Progress, Watcher, public_values
 from understudy.protocols.core.alignment import align_grid
 from understudy.protocols.core.loop import Checkpoint, Present
-from understudy.protocols.joint.found import Begun, Measurements, Record
+from understudy.protocols.joint.measurements import Begun, Measurements, Record
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.joint.products import (
     Cells,
@@ -34,6 +37,7 @@ from understudy.protocols.joint.products import (
 from understudy.protocols.joint.stage import Choice, Stage, Study, digest
 
 SAVED = "released"
+STOPPED = "stopped"
 
 
 def measure(
@@ -45,12 +49,16 @@ def measure(
     checkpoint: Path | None = None,
     resume: bool = False,
     secret: bytes | None = None,
+    watch: Watcher | None = None,
 ) -> Measurements:
     """All releases, at the noise that the strictest budget needs. With a `checkpoint`
     folder each release is saved before anything else is asked; `resume=True` continues
     from there: nothing is measured, or charged, twice. `secret`: what masks are dealt
     by, for a server that may have to deal the same ones again and has no folder of its
-    own here.
+    own here. `watch` hears of every release and of every chunk of people that is
+    multiplied. A KeyboardInterrupt from it is a stop between two asks: where the server
+    stands is saved, and `resume=True` continues with the next chunk, if the parties
+    stand where they stood.
     Edges: over rows, who goes away before the first release is left out while
     `at_least` remain, and who goes during it ends the run, as does whoever goes before
     the study's `least` releases are made: nothing can be unmasked without one of them,
@@ -64,7 +72,12 @@ def measure(
     plan = json.loads(json.dumps({key: config[key] for key in study.settled}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     saved = store.measured(SAVED, plan) if store is not None and resume else None
-    if saved is not None and len(saved["sums"]) < study.least:
+    stopped = store.measured(STOPPED, plan) if store is not None and resume else None
+    if store is not None:
+        store.forget(STOPPED)  # the parties stand there once
+    if stopped is not None:
+        saved = stopped["record"]
+    elif saved is not None and len(saved["sums"]) < study.least:
         # nothing is fitted to less: the same is asked again, and recorded answers are
         # repeated
         saved = None
@@ -75,16 +88,43 @@ def measure(
             if store is not None and split
             else os.urandom(32)
         )
-    server = _Server(study, parties, chunk, secret)
+    server = _Server(study, parties, chunk, secret, watch)
+    try:
+        measurements = _measure(server, store, plan, saved, stopped, at_least)
+    except KeyboardInterrupt:
+        if store is not None and server.between_asks:
+            store.note(STOPPED, server.position() | {"plan": plan})
+        raise
+    if store is not None:
+        store.over(STOPPED)
+    return measurements
+
+
+def _measure(
+    server: "_Server",
+    store: Checkpoint | None,
+    plan: dict[str, Any],
+    saved: dict[str, Any] | None,
+    stopped: dict[str, Any] | None,
+    at_least: int | None,
+) -> Measurements:
+    study = server.study
     if saved is None:
         schemas = {name: schema.to_dict() for name, schema in study.schemas.items()}
-        begin = Begin(family=study.family, config=config, schemas=schemas)
-        record = (
-            server.over_columns(begin) if split else server.over_rows(begin, at_least)
+        begin = Begin(
+            family=study.family, config=study.told_settings(), schemas=schemas
         )
+        if len(study.grid.groups) > 1:
+            record = server.over_columns(begin)
+        else:
+            record = server.over_rows(begin, at_least)
     else:
         record = Record(**saved)
+    if stopped is not None:
+        server.words = stopped["words"]
+        server.under_way = stopped["stage"]
     found = Measurements(study, record)
+    server.released(record)
     while (record := found.record).made < len(study.releases) and not record.ended:
         try:
             found.record = server.next(found)
@@ -98,8 +138,7 @@ def measure(
             )
         if store is not None:
             store.note(SAVED, dict(vars(found.record)) | {"plan": plan})
-    if store is not None:
-        store.over()
+        server.released(found.record)
     return found
 
 
@@ -111,11 +150,17 @@ class _Gone(PartyError):  # noqa: N818  (a state, not a fault)
 
 class _Server:
     """One stage after the other. `releasing`: whether the last ask was one for a
-    release.
+    release. `between_asks`: whether the watcher is called, so that all who were asked
+    have answered.
     """
 
     def __init__(
-        self, study: Study[Any], parties: Parties, chunk: int, secret: bytes
+        self,
+        study: Study[Any],
+        parties: Parties,
+        chunk: int,
+        secret: bytes,
+        watch: Watcher | None,
     ) -> None:
         self.study = study
         self.parties = parties
@@ -124,6 +169,33 @@ class _Server:
         # what the holders told each other, for the next ask of each
         self.words: Inboxes = {}
         self.releasing = self.staying = False
+        self.watch = watch
+        self.between_asks = False
+        self.record: Record | None = None
+        # of a stage whose product is not complete: its terms, and the chunks so far
+        self.under_way: dict[str, Any] | None = None
+
+    def position(self) -> dict[str, Any]:
+        """Where the server stands between two asks."""
+        return {
+            "record": dict(vars(self.record)),
+            "words": self.words,
+            "stage": self.under_way,
+        }
+
+    def released(self, record: Record) -> None:
+        """These releases are made; the fit is one more step."""
+        self.record = record
+        releases = len(self.study.releases)
+        prices = partial(release_prices, self.study, record)
+        self._report(Progress(record.made, releases + 1, prices))
+
+    def _report(self, progress: Progress) -> None:
+        if self.watch is None:
+            return
+        self.between_asks = True
+        self.watch(progress)
+        self.between_asks = False
 
     def over_rows(self, begin: Begin, at_least: int | None) -> Record:
         """Ask until all who are still there have agreed with each other."""
@@ -180,9 +252,12 @@ class _Server:
         self.staying = record.made >= study.least
         name = [*study.releases][record.made]
         holders = [*record.begun]
-        terms = study.terms(name, measurements)
+        under_way, self.under_way = self.under_way, None
+        terms = (
+            study.terms(name, measurements) if under_way is None else under_way["terms"]
+        )
         stage = measurements.next(name, terms)
-        if terms:
+        if terms and under_way is None:
             asks = {
                 one: Propose(stage=name, terms=terms, inbox=self._inbox(one))
                 for one in holders
@@ -191,6 +266,12 @@ class _Server:
         corrections: dict[str, dict[str, Tensor]] = {}
         if stage.product is not None:
             about = digest(record.made, name, record.noise[record.made], terms)
+
+            def watch(chunks: int, total: int, inboxes: Inboxes) -> None:
+                self.words = inboxes
+                self.under_way = {"terms": terms, "chunks": chunks}
+                self._report(Progress(chunks, total, dict, "multiplying"))
+
             self.words, corrections = multiply(
                 self,
                 study.grid,
@@ -200,7 +281,10 @@ class _Server:
                 self.secret,
                 about,
                 self.words,
+                swapped_chunks=0 if under_way is None else under_way["chunks"],
+                watch=watch,
             )
+            self.under_way = None
         self.releasing = True
         replies = self.ask(
             {
@@ -271,6 +355,20 @@ class _Server:
                 total += ring.words(part)
             sums[key] = ring.signed(total)
         return sums
+
+
+def release_prices(study: Study[Any], record: Record) -> dict[str, float]:
+    """ε of the releases so far, by party: what each ledger holds, without an ask."""
+    uses = (
+        study.pricing.spend(number, record.noise[number])
+        for number in range(record.made)
+    )
+    spend = sum(uses, Counter[DpEvent]())
+    return {
+        name: epsilon(spend, stated["budget"]["delta"])
+        for name, stated in record.begun.items()
+        if stated["budget"] is not None
+    }
 
 
 def _most_noise(begun: Begun) -> list[float]:

@@ -33,7 +33,7 @@ from understudy.models.moments.released import COUNT, SCALE, Labels, bought_norm
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.forecast import Error
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Measurements, noise_facts
+from understudy.protocols.joint.measurements import Measurements, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 from understudy.protocols.moments import stages

@@ -49,7 +49,7 @@ from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.forecast import figure
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Measurements, noise_facts
+from understudy.protocols.joint.measurements import Measurements, noise_facts
 from understudy.protocols.joint.pricing import VectorPricing
 from understudy.protocols.joint.stage import (
     Holding,

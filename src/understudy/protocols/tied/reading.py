@@ -14,7 +14,7 @@ from understudy.generators.parts import GeneratorParts
 from understudy.models.tied.fit import Classwise, Joint, fit_tied
 from understudy.models.tied.network import Part
 from understudy.privacy.secure.moments import one_for
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 
 
 def joint_of(study: Any, measurements: Measurements) -> Joint:

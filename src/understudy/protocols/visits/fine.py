@@ -38,7 +38,7 @@ from understudy.ground.errors import Effect, MessageError
 from understudy.models.tables.merged_levels import level_count, merged_neighbours
 from understudy.models.tables.smooth_laws import Counted
 from understudy.models.tables.trees import Trees, TreesRead, runs_of
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.pricing import BlockSpec
 from understudy.protocols.joint.stage import Stage
 from understudy.protocols.visits.columns import Split, grid_of

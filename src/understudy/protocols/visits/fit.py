@@ -34,7 +34,7 @@ from understudy.protocols.core.forecast import (
     Stage,
     alignment_seconds,
 )
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.visits.fine import fine_tables, nodes_moved
 from understudy.protocols.visits.wide import wide_columns
 

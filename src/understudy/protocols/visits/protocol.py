@@ -53,7 +53,7 @@ from understudy.privacy.secure.moments import LARGEST
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.settings import RULES
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
 from understudy.protocols.joint.stage import (
     Holding,

@@ -73,7 +73,7 @@ from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, Rng, rou
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
 from understudy.protocols.joint import run
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.pricing import BlockSpec, Pricing
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 from understudy.protocols.papers.verti_gan import dplt_tree as tree

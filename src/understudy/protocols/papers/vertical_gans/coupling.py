@@ -45,7 +45,7 @@ from understudy.protocols.gram.fit import Measured
 from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.gram.settings import Config as GramConfig
 from understudy.protocols.joint import messages as joint
-from understudy.protocols.joint.found import Measurements, Record
+from understudy.protocols.joint.measurements import Measurements, Record
 from understudy.protocols.joint.messages import Swap
 from understudy.protocols.joint.party import AlignedJointParty
 from understudy.protocols.joint.server import measure
