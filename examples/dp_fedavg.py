@@ -33,14 +33,14 @@ from understudy.ground.check import in_range
 from understudy.ground.errors import Effect, MessageError
 from understudy.ground.settings import between, setting, whole_to
 from understudy.models.cohort.classifier import LogisticRegression
-from understudy.privacy.secure.moments import LARGEST, Positions, Whole, bounded
+from understudy.privacy.secure.moments import Positions, Whole, bounded
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.forecast import Error, figure
 from understudy.protocols.core.settings import OverRows
 from understudy.protocols.joint import run
 from understudy.protocols.joint.measurements import Measurements
-from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
+from understudy.protocols.joint.pricing import BlockSpec, VectorPricing, finest_scale
 from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
 
 # What stands for 1, in whole numbers: (features) · INPUT · FAR is below 2⁵³, so every
@@ -50,7 +50,8 @@ WEIGHT = 1 << 16
 SLOPE = 1 << 16
 FAR = 1 << 24  # the largest weight
 MOST_INPUTS = 1 << 16
-FINEST = 1 << 12  # of an update as long as `clip`
+# what an update as long as `clip` becomes, in whole numbers
+SCALES = tuple(1 << bits for bits in range(12, 3, -1))
 PIECE = 1 << 11  # people at a time
 
 
@@ -81,6 +82,18 @@ class Sums(NamedTuple):
     people: float
 
 
+def one_for(scale: int) -> int:
+    """What a person adds to the count, so small that it costs the updates little:
+    √(1 + 1/64).
+    """
+    return scale // 8
+
+
+def reach(scale: int) -> float:
+    """By how much a person moves a round: an update of norm `scale`, and the count."""
+    return math.hypot(scale, one_for(scale))
+
+
 # Algorithm 1, UserUpdateFedAvg and FlatClip, for all people of a holder
 @dataclass(frozen=True, eq=False)
 class Round(Stage[Rows]):
@@ -93,16 +106,14 @@ class Round(Stage[Rows]):
 
     @property
     def one(self) -> int:
-        """What a person adds to the count, so small that it costs the updates little:
-        √(1 + 1/64).
-        """
-        return self.scale // 8
+        return one_for(self.scale)
 
     @property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        reach = math.hypot(self.scale, self.one)
         return {
-            "sums": BlockSpec((0, 0), (self.weights.numel() + 1,), sensitivity=reach)
+            "sums": BlockSpec(
+                (0, 0), (self.weights.numel() + 1,), sensitivity=reach(self.scale)
+            )
         }
 
     def count(self, rows: Rows) -> dict[str, Tensor]:
@@ -213,9 +224,9 @@ class FedAvg(Study[Rows]):
             raise MessageError(
                 f"a weight is beyond ±{FAR // WEIGHT}.", effect=Effect.NOTHING_CHARGED
             )
-        # whose noise can be drawn
-        finest = LARGEST / (1.6 * max(noise, 1.0) * self.config.most_holders)
-        scale = max(16, min(FINEST, int(finest)))
+        scale = finest_scale(
+            SCALES, noise, reach, most_holders=self.config.most_holders
+        )
         return Round(weights, self.config.clip, self.config.learning_rate, scale)
 
     # Algorithm 1, the server

@@ -257,8 +257,10 @@ class Case:
     data: Callable[[], tuple[dict[str, Any], dict[str, Schema]]]
     budget: Budget = BUDGET
     against: tuple[str, ...] = field(default=("outsider", "anyone"))
-    # the whole price at once, so that no budget can end it halfway
-    one_payment: bool = False
+    # A party looks, when the run begins, whether its budget covers all of it, and
+    # refuses otherwise: no budget ends such a run halfway. Every joint release does so,
+    # however many rounds it has, and so does what is paid for in one charge.
+    whole_price_at_begin: bool = False
 
     @property
     def record(self) -> Protocol:
@@ -556,7 +558,7 @@ CASES = [
         {"chunk": 15},
         lambda: vertical(2),
         PURE,
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "DPLT+, three parties",
@@ -564,7 +566,7 @@ CASES = [
         {"plus": True},
         lambda: vertical(3),
         PURE,
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "LoPub, three reports each, two hosts",
@@ -584,28 +586,28 @@ CASES = [
         },
         lambda: horizontal(3),
         CLEAR,
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Two aggregators, two hosts",
         "two-aggregators",
         SPLIT,
         lambda: aggregated(2),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Two aggregators, one host, one batch",
         "two-aggregators",
         SPLIT | {"batch": 1000},
         lambda: aggregated(1),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Shared moments, images of two classes, two hosts",
         "shared-moments",
         UPLOADED | {"by_class": True},
         lambda: aggregated(2, images(2, 24)),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "One report each, a target, two hosts",
@@ -621,7 +623,7 @@ CASES = [
         },
         lambda: narrow(2),
         Budget(epsilon=6.0, delta=0.0),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "One report each, all pairs, some liars, three hosts",
@@ -636,7 +638,7 @@ CASES = [
         },
         lambda: narrow(3),
         Budget(epsilon=1.0, delta=0.0),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Class means, images of two classes, three hosts",
@@ -644,7 +646,7 @@ CASES = [
         {"epsilon_total": 3.0, "features": 12, "share": 0.4, "batch": 9},
         lambda: images(3),
         Budget(epsilon=3.0, delta=0.0),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "DP-GenFL, private generators, two hosts",
@@ -658,34 +660,36 @@ CASES = [
         MADE_UP | {"share": 0.0, "model": "logistic"},
         lambda: horizontal(1),
     ),
-    Case("SGDE, two silos", "sgde", TRADED, lambda: apart(2), one_payment=True),
+    Case(
+        "SGDE, two silos", "sgde", TRADED, lambda: apart(2), whole_price_at_begin=True
+    ),
     Case(
         "SGDE, three silos, people with several rows",
         "sgde",
         TRADED | {"rate": 1.0, "leave_out": "nothing"},
         lambda: horizontal(3),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "SGDE by counts",
         "sgde",
         TRADED | {"kind": "marginals"},
         lambda: apart(3),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "SGDE by pairs",
         "sgde",
         TRADED | {"kind": "gram"},
         lambda: apart(2),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "SGDE by moments",
         "sgde",
         {"kind": "moments", "features": 12, "epsilon": 3.0, "device": "cpu"},
         lambda: pictures(3),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "SGDE by moments with a figure",
@@ -698,118 +702,126 @@ CASES = [
             "device": "cpu",
         },
         lambda: pictures(2),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Gram, columns, three parties",
         "gram",
         MIXTURE,
         lambda: vertical(3),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     RowsCase(
-        "Gram, rows, three parties", "gram", MIXTURE, lambda: apart(3), one_payment=True
+        "Gram, rows, three parties",
+        "gram",
+        MIXTURE,
+        lambda: apart(3),
+        whole_price_at_begin=True,
     ),
     Case(
         "Gram, a grid, pairs measured twice, a three-way table",
         "gram",
         MIXTURE | {"refined": 5, "triples": (("colour", "grade", "smoker"),)},
         grid,
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Gram, columns, a target",
         "gram",
         MIXTURE | {"target": "smoker"},
         lambda: vertical(2),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Tied, a table, images and series, a label",
         "tied",
         TIED | {"target": "grade"},
         mixed,
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Tied, a table, images and series, two releases",
         "tied",
         TIED | {"norms": 0.05},
         mixed,
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Moments, images of two classes, three parties",
         "moments",
         MOMENTS,
         lambda: images(3),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Moments, cells by two signs, one party",
         "moments",
         MOMENTS | {"bits": 2},
         lambda: images(1),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Moments, two labels, every combination",
         "moments",
         MOMENTS,
         lambda: labelled_images(2, 3),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Moments, two labels, by their classes",
         "moments",
         MOMENTS,
         lambda: labelled_images(1, 33),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Moments, series, two releases and a bought norm",
         "moments",
         MOMENTS | {"norms": 0.05, "shares": (0.4, 0.6, 0.0)},
         lambda: series(2),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     RowsCase(
         "Visits, rows, three parties",
         "visits",
         CHAINS,
         lambda: many_rows(3),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     RowsCase(
         "Visits, one party, events that are drawn",
         "visits",
         CHAINS,
         lambda: many_rows(1, cut="draw"),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Visits, columns, two tables and events that are drawn",
         "visits",
         CHAINS | {"chunk": 16},
         lambda: beside_visits(30, cut="draw"),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Visits, a grid, events that are drawn",
         "visits",
         CHAINS | {"chunk": 16},
         lambda: split_rows(*beside_visits(30, cut="draw"), clinic=2, bank=2),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     RowsCase(
-        "Gram, rows, one party", "gram", MIXTURE, lambda: apart(1), one_payment=True
+        "Gram, rows, one party",
+        "gram",
+        MIXTURE,
+        lambda: apart(1),
+        whole_price_at_begin=True,
     ),
     RowsCase(
         "Gram, rows, levels bought, threes searched",
         "gram",
         MIXTURE | {"searched_triples": 2},
         lambda: undeclared(apart(2)),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Gram, columns, levels bought, a target",
@@ -818,13 +830,13 @@ CASES = [
         # tables are chosen
         lambda: undeclared(vertical(2)),
         Budget(epsilon=80.0, delta=1e-5),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
     Case(
         "Gram, a grid, levels bought, a three-way table",
         "gram",
         MIXTURE | {"triples": (("colour", "grade", "age"),)},
         lambda: undeclared(grid()),
-        one_payment=True,
+        whole_price_at_begin=True,
     ),
 ]

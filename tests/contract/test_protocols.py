@@ -54,7 +54,9 @@ one_of_each = pytest.mark.parametrize(
     ids=lambda case: case.name,
 )
 every_protocol_in_rounds = pytest.mark.parametrize(
-    "case", [case for case in CASES if not case.one_payment], ids=lambda case: case.name
+    "case",
+    [case for case in CASES if not case.whole_price_at_begin],
+    ids=lambda case: case.name,
 )
 
 

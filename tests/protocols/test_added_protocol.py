@@ -79,7 +79,7 @@ CASE = Case(
     "dp-fedavg",
     {"rounds": 2, "target": "smoker"},
     lambda: horizontal(2),
-    one_payment=True,
+    whole_price_at_begin=True,
 )
 REAL = Case(
     "DP-FedAvg, 600 people",
@@ -87,7 +87,7 @@ REAL = Case(
     {"rounds": 6, "target": "smoker", "learning_rate": 4.0, "clip": 4.0},
     two_clinics,
     Budget(epsilon=20.0, delta=1e-5),
-    one_payment=True,
+    whole_price_at_begin=True,
 )
 
 # The contract: every check that the package's own protocols pass

@@ -18,7 +18,7 @@ Guarantee: noise of a larger number is never less noise, and never costs more.
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -42,6 +42,7 @@ from understudy.privacy.secure.counts import (
     spend_of,
 )
 from understudy.privacy.secure.moments import (
+    LARGEST,
     block_multipliers,
     doubled,
     moments_event,
@@ -49,6 +50,27 @@ from understudy.privacy.secure.moments import (
     noise_for,
 )
 from understudy.privacy.secure.sums import noise_share
+
+
+def finest_scale(
+    scales: Sequence[int],
+    noise: float,
+    sensitivity: Callable[[int], float],
+    *,
+    most_holders: int = 1,
+) -> int:
+    """What a vector's bound becomes in whole numbers: the finest of these scales, from
+    fine to coarse, at which noise of this multiplier can be drawn. Noise grows with the
+    scale, and what can be drawn is bounded (`secure.moments.LARGEST`); a coarser
+    scale costs accuracy alone.
+    Edges: noise that can be drawn at none of them → the coarsest, and `Pricing.check`
+    refuses it.
+    """
+    largest = LARGEST / 1.5 / 1.03 / most_holders  # room for a diagonal and for shares
+    return next(
+        (scale for scale in scales if noise * sensitivity(scale) <= largest),
+        scales[-1],
+    )
 
 
 @dataclass(frozen=True)

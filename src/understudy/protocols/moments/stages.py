@@ -35,7 +35,6 @@ from understudy.ground.errors import Effect, MessageError
 from understudy.models.moments import released
 from understudy.models.moments.released import Labels
 from understudy.privacy.secure.moments import (
-    LARGEST,
     Crowd,
     Positions,
     Whole,
@@ -43,7 +42,7 @@ from understudy.privacy.secure.moments import (
     cell_moments,
     cell_sums,
 )
-from understudy.protocols.joint.pricing import BlockSpec
+from understudy.protocols.joint.pricing import BlockSpec, finest_scale
 from understudy.protocols.joint.stage import Stage
 
 # of second moments: the finest whose noise can be drawn
@@ -414,12 +413,9 @@ def finest(multiplier: float, most_holders: int) -> int:
     """The scale of second moments under noise of this multiplier: the finest whose
     noise can be drawn.
     """
-    drawn = (
-        scale
-        for scale in SCALES
-        if 1.5 * multiplier * most_holders * 1.03 * scale**2 <= LARGEST
+    return finest_scale(
+        SCALES, multiplier, lambda scale: scale**2, most_holders=most_holders
     )
-    return next(drawn, SCALES[-1])
 
 
 def pulled(frame: Frame, norm: Any) -> Frame:

@@ -49,12 +49,15 @@ from understudy.data.visits.counts import MOST_CELLS, Block, person_vectors
 from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.ground.settings import POSITIVE, WHOLE, setting
 from understudy.models.tables.trees import Trees, named_runs
-from understudy.privacy.secure.moments import LARGEST
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.settings import RULES
 from understudy.protocols.joint import run
 from understudy.protocols.joint.measurements import Measurements
-from understudy.protocols.joint.pricing import BlockSpec, VectorPricing
+from understudy.protocols.joint.pricing import (
+    BlockSpec,
+    VectorPricing,
+    finest_scale,
+)
 from understudy.protocols.joint.stage import (
     Holding,
     Multiplied,
@@ -346,9 +349,8 @@ class VisitStudy(Study[VisitRows]):
         self, units: Sequence[int], noise: float, sensitivity: Callable[[int], float]
     ) -> int:
         """The finest whose noise can be drawn."""
-        most = LARGEST / 1.5 / 1.03 / self.config.most_holders
-        return next(
-            (unit for unit in units if noise * sensitivity(unit) <= most), units[-1]
+        return finest_scale(
+            units, noise, sensitivity, most_holders=self.config.most_holders
         )
 
     def terms(self, name: str, measurements: Measurements) -> Terms:
