@@ -66,12 +66,12 @@ STEPS = (
     (
         "joint.agree",
         "all keys, the noise, seeds of masks",
-        "a greeting to the other, sealed",
+        "a handshake with the other, sealed",
         "",
     ),
     (
         "joint.release",
-        "the other's greeting",
+        "the other's handshake",
         "fine tables of its columns, under noise",
         "ε is charged",
     ),

@@ -170,7 +170,7 @@ def test_without_the_others_greetings_nothing_is_charged_or_sent(
         if isinstance(message, Swap | Release) and name not in first:
             first.add(name)
             with pytest.raises(
-                MessageError, match="greeting of another holder is missing"
+                MessageError, match="handshake of another holder is missing"
             ):
                 parties[name].answer(replace(message, inbox={}))
             assert parties[name].ledger.spend() == {}

@@ -609,7 +609,7 @@ def test_greetings_that_are_missing_repeated_or_sent_back_are_refused_before_any
         inside, _, groups = parties_at("group", Budget(3.0, 0.0))
         one = inside["holder 0"]
         asks = [groups[name].inbox for name in ("holder 0", "holder 1")]
-        with pytest.raises(MessageError, match=r"greeting|repeated"):
+        with pytest.raises(MessageError, match=r"handshake|repeated"):
             one.answer(due("groups", change(*asks)))
         assert one.ledger.spend() == {}
         one.answer(groups["holder 0"])  # the right one may still come, and once

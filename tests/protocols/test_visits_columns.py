@@ -309,7 +309,7 @@ def test_asks_out_of_turn_are_refused_and_nothing_is_charged() -> None:
     for ask in wrong:
         with pytest.raises(MessageError, match="not expected"):
             clinic_party.answer(ask)
-    with pytest.raises(MessageError, match="a greeting of another holder is missing"):
+    with pytest.raises(MessageError, match="a handshake of another holder is missing"):
         clinic_party.answer(Swap(chunk=0, inbox={}))
     clinic_party.answer(Swap(chunk=0, inbox=greetings["clinic"]))
     with pytest.raises(MessageError):

@@ -61,8 +61,8 @@ class Agree(Ask, kind="joint.agree"):
 
 
 class Agreed(Reply, kind="joint.agreed"):
-    """The fingerprint of all keys as this party was told them, and a sealed greeting
-    for every other party.
+    """The fingerprint of all keys as this party was told them, and a sealed
+    confirmation of it for every other party: the handshake.
     """
 
     fingerprint: Public
@@ -117,8 +117,8 @@ class Release(Delivery, kind="joint.release"):
 
 
 class Released(Reply, kind="joint.released"):
-    """This party's part of every block that it has one in, with its noise, under pads
-    where others have one, too.
+    """This party's part of every block that it has one in, with its noise, under
+    one-time masks where others have one, too.
 
     Of a stage of choices, what it chose.
     """

@@ -1,10 +1,10 @@
 """A holder's side of a joint release, of whatever family: it checks, masks, multiplies,
-pays, counts, adds noise, pads.
+pays, counts, adds noise, masks the sums.
 
     Begin     the settings and everybody's schema: it checks them, states what its
               budget needs, and draws a key
-    Agree     everybody's keys and the noise: it checks them, and seals a greeting for
-              every other party
+    Agree     everybody's keys and the noise: it checks them, and confirms them to
+              every other party (the handshake)
     …         for each stage what the server chose (`Propose`), masked rows for the
               others (`Swap`), and the `Release`
 
@@ -16,12 +16,12 @@ noise, so that ε holds against the server, an outsider, and up to `colluding` o
 holders who pool what they know. Nothing is charged before every other holder has shown
 that it was told the same (`session`); what a server chooses between two releases is
 checked by the stage and told likewise, before rows are masked for it or anything is
-charged. Pads and masks are for one stage of these terms and this noise alone
+charged. One-time masks are for one stage of these terms and this noise alone
 (`stage.digest`). A release is charged once under its keys, whatever state the party is
-put back to: two under the same pads would differ by one party's own sums. With the last
-one the keys are dropped; from `Begin` until then the state is not saved on the server's
-word (`Keep`). What leaves before a release, masked and sealed, is uniform to whoever
-can read it and enters the ledger at no price.
+put back to: two under the same masks would differ by one party's own sums. With the
+last one the keys are dropped; from `Begin` until then the state is not saved on the
+server's word (`Keep`). What leaves before a release, masked and sealed, is uniform to
+whoever can read it and enters the ledger at no price.
 Edges: an ask that is repeated or out of turn, another schema, other settings than
 agreed, terms that the stage refuses, a message of a wrong shape → an error, and nothing
 is charged or sent; a session that is lost begins again with `Begin`, new keys, and a
@@ -55,10 +55,10 @@ from understudy.protocols.joint.parts import counted_in_parts
 from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of
 from understudy.protocols.joint.session import (
     Session,
+    channel_context,
     check_noise,
     refusing,
-    told_alike,
-    told_study,
+    study_from,
 )
 from understudy.protocols.joint.stage import (
     Choice,
@@ -205,7 +205,7 @@ class JointParty(Party):
         """Begin anew with this ask, if its settings and schemas are what the holder
         knows of them.
         """
-        study = told_study(
+        study = study_from(
             self.kind_of_study, ask, self.name, self.held.schema, self.agreed
         )
         self.forget()
@@ -214,10 +214,10 @@ class JointParty(Party):
 
     def _agree(self, ask: said.Agree) -> said.Agreed:
         self.agreement = self._open(ask)
-        word = Public(self.agreement.greet(), "a word about public keys, sealed")
+        outbox = Public(self.agreement.handshake(), "a hash of public keys, sealed")
         return said.Agreed(
             fingerprint=Public(fingerprint(ask.keys), "a hash of public keys"),
-            outbox=word,
+            outbox=outbox,
         )
 
     def _open(self, ask: said.Agree) -> Session:
@@ -253,7 +253,7 @@ class JointParty(Party):
                 f"{self.name}: a party's seed is missing or new.",
                 effect=Effect.NOTHING_SENT,
             )
-        context = told_alike(self.run, self.begun, ask)
+        context = channel_context(self.run, self.begun, ask)
         lines = connect(
             self.name,
             self.pair,
@@ -282,11 +282,11 @@ class JointParty(Party):
         """Tell the others what it will be of: a server that tells each something else
         gets nothing.
         """
-        session.hear(ask)
+        session.require_confirmed(ask)
         self._stage(session, ask.terms)
-        told = session.say(session.about)
+        outbox = session.confirm(session.about)
         return said.Proposed(
-            outbox=Public(told, "what the server chose, sealed; no row is in it")
+            outbox=Public(outbox, "what the server chose, sealed; no row is in it")
         )
 
     def _products(self, session: Session) -> Products | None:
@@ -313,7 +313,7 @@ class JointParty(Party):
     def _swap(
         self, ask: said.Swap, session: Session, products: Products
     ) -> said.Swapped:
-        ask = session.hear(ask)
+        ask = session.require_confirmed(ask)
         if not products.swapped:
             peers = ", ".join(
                 peer for peer in session.agree.keys if peer in products.factors
@@ -344,7 +344,7 @@ class JointParty(Party):
         number = session.released
         noise = session.noise
         pricing = self.study.pricing
-        ask = session.hear(ask)
+        ask = session.require_confirmed(ask)
         if products is not None:
             session.shares[name] = products.shares(ask.inbox, ask.corrections)
         elif ask.inbox or ask.corrections:
@@ -396,7 +396,7 @@ class JointParty(Party):
 
     def _pay(self, session: Session) -> Receipt:
         """Charge the release that is due, and end the session with the last one."""
-        if session.word:
+        if session.confirmation:
             raise MessageError(
                 f"{self.name}: the others have not shown what they were told.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
@@ -408,8 +408,8 @@ class JointParty(Party):
             f"{study.releases[session.due]} with {session.peers or 'nobody'}; keys "
             f"{fingerprint(session.agree.keys)}"
         )
-        # Once, also for a server that puts this party back to before it: pads are for
-        # one release.
+        # Once, also for a server that puts this party back to before it: masks are
+        # for one release.
         receipt = self.charge(study.pricing.event(number, noise), what=what, once=True)
         session.released = number + 1
         session.products = None

@@ -334,7 +334,7 @@ class _Server:
     def _sums(
         self, measurements: Measurements, stage: Stage[Any], sent: Mapping[str, Any]
     ) -> dict[str, Tensor]:
-        """Every block: the pads cancel, and the noise of all who have a part in it is
+        """Every block: the masks cancel, and the noise of all who have a part in it is
         left.
         """
         ring = self.study.ring(measurements.record.people, measurements.record.noise)

@@ -1,11 +1,11 @@
 """What a holder has in hand between the keys of a joint release and its last stage, and
 what holders tell each other.
 
-Guarantee: a line between two holders opens nothing unless both were told the same
-(`told_alike`) and, where people are aligned, have the same ones in the same places. The
-first thing that goes over it is a greeting, and before every stage that the server
-chose anything of, a digest of what it chose: who has not heard both from everybody pays
-for nothing.
+Guarantee: a channel between two holders opens nothing unless both were told the same
+(`channel_context`) and, where people are aligned, have the same ones at the same
+positions. The first message over it confirms the keys (the handshake); before every
+stage that the server chose anything of, another confirms its round parameters. A holder
+that has not received both from everybody charges nothing.
 """
 
 import hashlib
@@ -33,11 +33,11 @@ from understudy.protocols.joint.products import Products, sealed
 from understudy.protocols.joint.stage import Stage, Study, Terms, digest, settings_of
 
 D = TypeVar("D", bound=Delivery)
-# of what is agreed on: told by a fingerprint, or each holder's own
-_OWN = ("keys", "seeds", "cells")
+# of `Agree`: in the context by a fingerprint, or different at each holder
+_APART = ("keys", "seeds", "cells")
 
 
-def told_alike(run: str, begin: Begin, agree: Agree) -> bytes:
+def channel_context(run: str, begin: Begin, agree: Agree) -> bytes:
     """A digest of all that a holder was told, for the context of its channels: keys,
     settings, schemas, and all of `agree` but what is each holder's own.
     Guarantee: holders who were told anything else, be it the parties in another order,
@@ -45,13 +45,13 @@ def told_alike(run: str, begin: Begin, agree: Agree) -> bytes:
     both took themselves for it would release each other's rows times masks that the
     server dealt.
     """
-    terms = {
-        one.name: getattr(agree, one.name)
-        for one in fields(agree)
-        if one.name not in _OWN
+    agreed = {
+        field.name: getattr(agree, field.name)
+        for field in fields(agree)
+        if field.name not in _APART
     }
-    told = [run, asdict(begin), list(begin.schemas), fingerprint(agree.keys), terms]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+    context = [run, asdict(begin), list(begin.schemas), fingerprint(agree.keys), agreed]
+    return hashlib.sha256(json.dumps(context, sort_keys=True).encode()).digest()
 
 
 @contextmanager
@@ -67,11 +67,15 @@ def refusing(name: str) -> Iterator[None]:
         ) from None
 
 
-def told_study(
-    kind: type[Study[Any]], begin: Begin, name: str, own: Any, agreed: Mapping[str, Any]
+def study_from(
+    kind: type[Study[Any]],
+    begin: Begin,
+    name: str,
+    own_schema: Any,
+    agreed: Mapping[str, Any],
 ) -> Study[Any]:
-    """What a holder of rows of its `own` schema is told of a run, if that is what it
-    `agreed` to, and knows by itself.
+    """The study of the run that the server opens, if its settings are those that the
+    holder `agreed` to and its schema is the holder's own.
     Edges: another family, other settings, another schema → an error, and nothing is
     charged or sent.
     """
@@ -82,14 +86,19 @@ def told_study(
             )
         config = settings_of(kind.settings, begin.config, (*kind.settled, *agreed))
         for key, value in agreed.items():
-            told = getattr(config, key)
-            if (tuple(told) if isinstance(told, list) else told) != value:
+            announced = getattr(config, key)
+            if (
+                tuple(announced) if isinstance(announced, list) else announced
+            ) != value:
                 raise MessageError(
-                    f"{name}: {key}={told} was asked for, and {value} was agreed to."
+                    f"{name}: {key}={announced} was asked for, and {value} was agreed "
+                    "to."
                 )
-        schemas = {one: kind.schema_of(schema) for one, schema in begin.schemas.items()}
+        schemas = {
+            holder: kind.schema_of(schema) for holder, schema in begin.schemas.items()
+        }
         study = kind(config, schemas) if name in schemas else None
-        if study is None or not study.same_rows(schemas[name], own):
+        if study is None or not study.same_rows(schemas[name], own_schema):
             raise SchemaError(f"{name}: the run is about another schema.")
     return study
 
@@ -101,12 +110,12 @@ def check_noise(name: str, asked: Sequence[float], needed: Sequence[float]) -> N
             f"{name}: {len(needed)} scales of noise were due.",
             effect=Effect.NOTHING_SENT,
         )
-    for each, least in zip(asked, needed, strict=True):
-        not_negative(**{"a noise multiplier": each})
-        if each < least:
+    for multiplier, min_multiplier in zip(asked, needed, strict=True):
+        not_negative(**{"a noise multiplier": multiplier})
+        if multiplier < min_multiplier:
             raise PrivacyError(
-                f"{name}: a noise multiplier of {each:g} was asked for, but its budget "
-                f"needs {least:g}.",
+                f"{name}: a noise multiplier of {multiplier:g} was asked for, but its "
+                f"budget needs {min_multiplier:g}.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
@@ -122,8 +131,8 @@ class Session:
     agree: Agree
     channels: dict[str, Channel]
     released: int = 0
-    # what the others have yet to show that they were told: keys first, then terms
-    word: bytes = b""
+    # what every other holder has yet to confirm: the keys, then each stage's parameters
+    confirmation: bytes = b""
     # of the stages that are kept; the last may still be due
     terms: dict[str, Terms] = field(default_factory=dict)
     stages: dict[str, Stage[Any]] = field(default_factory=dict)  # the same
@@ -142,7 +151,7 @@ class Session:
 
     @property
     def about(self) -> bytes:
-        """What its pads and masks are for."""
+        """What its one-time masks are for."""
         return digest(self.released, self.due, self.noise, self.terms[self.due])
 
     @property
@@ -165,39 +174,43 @@ class Session:
         """
         return ", ".join(sorted(self.channels))
 
-    def greet(self) -> dict[str, Tensor]:
-        """A sealed word for every other holder: all keys, as this one was told them.
+    def handshake(self) -> dict[str, Tensor]:
+        """Confirm to every other holder all keys, as this one was told them.
         Guarantee: who opens it was told the same, of everybody: the channel's context
         holds whatever else was told.
         Edges: a server that made those keys itself speaks for their holders; the
         fingerprint of the keys, in every ledger, is what tells.
         """
-        return self.say(
+        return self.confirm(
             hashlib.sha256(
-                b"understudy greeting " + fingerprint(self.agree.keys).encode()
+                b"understudy handshake " + fingerprint(self.agree.keys).encode()
             ).digest()
         )
 
-    def say(self, word: bytes) -> dict[str, Tensor]:
-        """A word for every other holder, sealed, that is due of all of them, too."""
-        self.word = word
-        return {peer: sealed(channel, word) for peer, channel in self.channels.items()}
+    def confirm(self, confirmation: bytes) -> dict[str, Tensor]:
+        """Seal it for every other holder, each of whom owes the same in return."""
+        self.confirmation = confirmation
+        return {
+            peer: sealed(channel, confirmation)
+            for peer, channel in self.channels.items()
+        }
 
-    def hear(self, ask: D) -> D:
-        """Open the others' words, which come with the next ask. The ask without them.
+    def require_confirmed(self, ask: D) -> D:
+        """Open the others' confirmations, which come with the next ask. Returns the ask
+        without them.
         Edges: one is missing, too many or another → MessageError, and nothing is
         charged or sent.
         """
-        if not self.word:
+        if not self.confirmation:
             return ask
         if ask.inbox.keys() != self.channels.keys():
             raise MessageError(
-                "a greeting of another holder is missing or too many.",
+                "a handshake of another holder is missing or too many.",
                 effect=Effect.NOTHING_CHARGED,
             )
         for peer, channel in self.channels.items():
             if not hmac.compare_digest(
-                channel.open(ask.inbox[peer].numpy().tobytes()), self.word
+                channel.open(ask.inbox[peer].numpy().tobytes()), self.confirmation
             ):
                 what = "terms" if any(self.terms.values()) else "keys"
                 name = channel.name
@@ -205,7 +218,7 @@ class Session:
                     f"{name}: {peer} was told other {what} than {name}.",
                     effect=Effect.NOTHING_CHARGED,
                 )
-        self.word = b""
+        self.confirmation = b""
         return replace(ask, inbox={})
 
     def begin(self, name: str, terms: Terms, stage: Stage[Any]) -> None:
@@ -213,34 +226,34 @@ class Session:
         at.
         """
         past = self.stages.keys() - self.lasting.keys()
-        for held in (self.terms, self.stages, self.shares):
-            for one in past & held.keys():
-                del held[one]
+        for by_stage in (self.terms, self.stages, self.shares):
+            for stage_name in past & by_stage.keys():
+                del by_stage[stage_name]
         self.terms[name], self.stages[name] = terms, stage
 
     def state_dict(self) -> dict[str, Any]:
         shares = {
-            name: [[*groups, own] for groups, own in held.items()]
-            for name, held in self.shares.items()
+            name: [[*groups, share] for groups, share in by_groups.items()]
+            for name, by_groups in self.shares.items()
         }
         return {
             "ask": asdict(self.agree),
             "released": self.released,
-            "word": self.word,
+            "confirmation": self.confirmation,
             "stages": [[name, terms] for name, terms in self.terms.items()],
             "products": None if self.products is None else self.products.state_dict(),
             "shares": shares,
             "channels": {
-                peer: line.state_dict() for peer, line in self.channels.items()
+                peer: channel.state_dict() for peer, channel in self.channels.items()
             },
         }
 
-    def load_state_dict(self, held: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse, but for products, which are begun anew first."""
-        self.released = int(held["released"])
-        self.word = held["word"]
+        self.released = int(state["released"])
+        self.confirmation = state["confirmation"]
         names = [*self.study.releases]
-        for name, terms in held["stages"]:
+        for name, terms in state["stages"]:
             noise = self.agree.noise[names.index(name)]
             before = self.lasting
             self.terms[name], self.stages[name] = (
@@ -249,7 +262,7 @@ class Session:
             )
         self.shares = {
             name: {(g, h): share for g, h, share in shares}
-            for name, shares in held["shares"].items()
+            for name, shares in state["shares"].items()
         }
-        for peer, line in self.channels.items():
-            line.load_state_dict(held["channels"][peer])
+        for peer, channel in self.channels.items():
+            channel.load_state_dict(state["channels"][peer])

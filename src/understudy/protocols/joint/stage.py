@@ -253,7 +253,7 @@ class Study(ABC, Generic[R]):
 
     def terms(self, name: str, measurements: Any) -> Terms:
         """What the server chooses for this stage, by what was released
-        (`found.Measurements`) and by nothing else.
+        (`measurements.Measurements`) and by nothing else.
         """
         return {}
 
@@ -344,7 +344,7 @@ def expect(terms: Mapping[str, Any], *names: str) -> None:
 
 
 def digest(release: int, name: str, noise: float, terms: Mapping[str, Any]) -> bytes:
-    """What holders tell each other of a stage, and what its pads and masks are for: 32
+    """What holders tell each other of a stage, and what its one-time masks are for: 32
     bytes.
     Guarantee: two stages differ in it wherever what is counted of the same rows may
     differ.
