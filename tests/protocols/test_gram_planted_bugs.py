@@ -44,7 +44,7 @@ from understudy.protocols.gram import stages
 from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.gram.stages import FineTables, Pairs, TableRows
 from understudy.protocols.joint import pricing
-from understudy.protocols.joint.found import Measurements
+from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.messages import Swap
 from understudy.protocols.joint.party import JointParty
 from understudy.protocols.joint.server import measure
