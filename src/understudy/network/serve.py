@@ -191,7 +191,7 @@ def serve_file(
         note_served(identity.folder, contract_offer.contract.run, contract_offer.out)
         status = Status(
             contract_offer.out,
-            public_rows=parties.status,
+            more=parties.status,
             role="server",
             listen=listen or identity.roster.address,
         )
