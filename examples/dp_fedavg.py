@@ -83,9 +83,7 @@ class Sums(NamedTuple):
 
 
 def one_for(scale: int) -> int:
-    """What a person adds to the count, so small that it costs the updates little:
-    √(1 + 1/64).
-    """
+    """What a person adds to the count: it costs the updates little, √(1 + 1/64)."""
     return scale // 8
 
 
@@ -105,10 +103,6 @@ class Round(Stage[Rows]):
     scale: int  # what `clip` becomes, in whole numbers
 
     @property
-    def one(self) -> int:
-        return one_for(self.scale)
-
-    @property
     def blocks(self) -> Mapping[str, BlockSpec]:
         return {
             "sums": BlockSpec(
@@ -125,7 +119,7 @@ class Round(Stage[Rows]):
             total[:-1] += bounded(
                 self._updates(rows.inputs, slopes, some), self.clip, self.scale
             ).sum(0)
-        total[-1] = people * self.one
+        total[-1] = people * one_for(self.scale)
         return {"sums": torch.from_numpy(total.astype(np.int64))}
 
     def _slopes(self, rows: Rows) -> Whole:
@@ -151,7 +145,9 @@ class Round(Stage[Rows]):
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Sums:
         updates = sums["sums"][:-1].double().view_as(self.weights)
         people = sums["sums"][-1]
-        return Sums(updates * (self.clip / self.scale), float(people) / self.one)
+        return Sums(
+            updates * (self.clip / self.scale), float(people) / one_for(self.scale)
+        )
 
 
 class FedAvg(Study[Rows]):
