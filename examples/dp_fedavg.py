@@ -220,9 +220,8 @@ class FedAvg(Study[Rows]):
             raise MessageError(
                 f"a weight is beyond ±{FAR // WEIGHT}.", effect=Effect.NOTHING_CHARGED
             )
-        scale = finest_scale(
-            SCALES, noise, reach, most_holders=self.config.most_holders
-        )
+        holders = self.config.most_holders
+        scale = finest_scale(SCALES, noise, reach, most_holders=holders)
         return Round(weights, self.config.clip, self.config.learning_rate, scale)
 
     # Algorithm 1, the server
