@@ -235,7 +235,8 @@ def _heard(line: socket.socket, seconds: float) -> dict[str, Any]:
     line_so_far = bytearray()
     until = time.monotonic() + seconds
     while not line_so_far.endswith(b"\n"):
-        if not _readable(line, until - time.monotonic()):
+        seconds_left = until - time.monotonic()
+        if seconds_left <= 0 or not _readable(line, seconds_left):
             return {"spent": "time"}
         try:
             chunk = line.recv(1 << 16)
