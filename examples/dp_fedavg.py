@@ -295,7 +295,8 @@ class FedAvg(Study[Rows]):
         noise = ahead.noise("round 1")
         size = self.shape[0] * self.shape[1]
         stage = self.stage("round 1", {}, noise, {})
-        off = ahead.deviations_of("round 1", stage.blocks)["sums"] / stage.one
+        deviation = ahead.deviations_of("round 1", stage.blocks)["sums"]
+        off = deviation / one_for(stage.scale)
         rounds = (
             f"{self.config.rounds:,} rounds: in each the sum of all people's updates "
             f"of {size:,} weights"

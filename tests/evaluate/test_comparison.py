@@ -105,7 +105,8 @@ def test_people_are_linked_between_parties_and_the_target_is_inferred() -> None:
 def test_without_unseen_rows_the_reason_says_what_is_needed() -> None:
     real, schema = toy(rows=30, seed=1)
     (attack,) = compare(real, real, schema).attacks
-    assert "took no part" in attack.reason
+    assert "secret coin" in attack.reason
+    assert "--holdout FILE" in attack.reason
 
 
 def test_attacks_look_at_one_row_of_each_person_and_at_no_training_person_among_the_others():

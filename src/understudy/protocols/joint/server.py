@@ -75,9 +75,7 @@ def measure(
     stopped = store.measured(STOPPED, plan) if store is not None and resume else None
     if store is not None:
         store.forget(STOPPED)  # the parties stand there once
-    if stopped is not None:
-        saved = stopped["record"]
-    elif saved is not None and len(saved["sums"]) < study.least:
+    if saved is not None and len(saved["sums"]) < study.least:
         # nothing is fitted to less: the same is asked again, and recorded answers are
         # repeated
         saved = None
@@ -88,9 +86,29 @@ def measure(
             if store is not None and split
             else os.urandom(32)
         )
-    server = _Server(study, parties, chunk, secret, watch)
+    new_server = partial(_Server, study, parties, chunk, secret, watch)
+    if stopped is not None:
+        try:
+            return _stoppable(new_server(), store, plan, saved, stopped, at_least)
+        except _StandElsewhere:
+            pass  # as after a stop that nobody saved: from the last release on
+    return _stoppable(new_server(), store, plan, saved, None, at_least)
+
+
+def _stoppable(
+    server: "_Server",
+    store: Checkpoint | None,
+    plan: dict[str, Any],
+    saved: dict[str, Any] | None,
+    stopped: dict[str, Any] | None,
+    at_least: int | None,
+) -> Measurements:
+    """The same, with a note of where the server stands if it is stopped between two
+    asks.
+    """
+    begin_from = saved if stopped is None else stopped["record"]
     try:
-        measurements = _measure(server, store, plan, saved, stopped, at_least)
+        measurements = _measure(server, store, plan, begin_from, stopped, at_least)
     except KeyboardInterrupt:
         if store is not None and server.between_asks:
             store.note(STOPPED, server.position() | {"plan": plan})
@@ -129,6 +147,8 @@ def _measure(
         try:
             found.record = server.next(found)
         except (BudgetExceeded, MessageError, PartyError) as refusal:
+            if stopped is not None and not server.answered:
+                raise _StandElsewhere from refusal
             ends = saved is not None or isinstance(refusal, BudgetExceeded | _Gone)
             if record.made < study.least or not ends:
                 raise
@@ -146,6 +166,10 @@ class _Gone(PartyError):  # noqa: N818  (a state, not a fault)
     def __init__(self, names: list[str]) -> None:
         super().__init__(f"{', '.join(names)} went away")
         self.names = names
+
+
+class _StandElsewhere(Exception):  # noqa: N818  (a state, not a fault)
+    """The parties have begun anew since the server was stopped."""
 
 
 class _Server:
@@ -171,6 +195,7 @@ class _Server:
         self.releasing = self.staying = False
         self.watch = watch
         self.between_asks = False
+        self.answered = False  # anything that was asked of a stage
         self.record: Record | None = None
         # of a stage whose product is not complete: its terms, and the chunks so far
         self.under_way: dict[str, Any] | None = None
@@ -319,7 +344,9 @@ class _Server:
     ) -> dict[str, Any]:
         """All who take part; without one of them nothing can be unmasked."""
         if not self.staying:
-            return self.parties.ask(message)
+            replies = self.parties.ask(message)
+            self.answered = True
+            return replies
         asks = (
             dict.fromkeys(self.names, message)
             if isinstance(message, Ask)
@@ -329,6 +356,7 @@ class _Server:
         gone = [name for name in asks if name not in replies]
         if gone:
             raise _Gone(gone)
+        self.answered = True
         return replies
 
     def _sums(
