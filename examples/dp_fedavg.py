@@ -293,10 +293,11 @@ class FedAvg(Study[Rows]):
     def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
         """What a plan says besides the price."""
         noise = ahead.noise("round 1")
-        size = self.shape[0] * self.shape[1]
+        size = math.prod(self.shape)
         stage = self.stage("round 1", {}, noise, {})
-        deviation = ahead.deviations_of("round 1", stage.blocks)["sums"]
-        off = deviation / one_for(stage.scale)
+        one = one_for(stage.scale)
+        off = ahead.deviations_of("round 1", stage.blocks)["sums"] / one
+        people = Error(what="how many people a round has", least=off, largest=off)
         rounds = (
             f"{self.config.rounds:,} rounds: in each the sum of all people's updates "
             f"of {size:,} weights"
@@ -306,11 +307,7 @@ class FedAvg(Study[Rows]):
                 f"{rounds}, and their number",
                 f"noise {figure(noise)} times what a person moves, in each round",
             ),
-            "errors": (
-                Error(
-                    what="how many people there are, in a round", least=off, largest=off
-                ),
-            ),
+            "errors": (people,),
         }
 
 

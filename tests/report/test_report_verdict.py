@@ -290,7 +290,7 @@ def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(
 ) -> None:
     found = judged(population[:200], population[200:400].reset_index(drop=True))
     assert found["attacks"].mark == "unknown"
-    assert "took no part" in found["attacks"].detail
+    assert "secret coin" in found["attacks"].detail
 
 
 def attack(p: float, people: int = 100) -> Attack:

@@ -21,7 +21,7 @@ COLUMNS = {
     "insurer": ["grade", "treated", "income"],
 }
 # where a server is held after a round of VertiGAN
-SAVE = "understudy.protocols.papers.vertical_gans.server:Server._save"
+SAVE = "understudy.protocols.papers.vertical_gans.server:GanServer._save"
 POLICY = {
     "protocols": ["verti-gan"],
     "epsilon_run": 3.0,
