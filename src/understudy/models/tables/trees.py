@@ -50,9 +50,9 @@ _NEXT = 0.25
 _STRONG = 4.0
 _USUAL = 4096.0
 # deviations of a single cell that stands out by itself: among the 25 cells of usual
-# numbers noise alone does so in one column of 1,000, among hundreds of others, where
+# numbers noise alone does so in one column of 10,000, among hundreds of others, where
 # one cell may be 10²⁰⁰ away, in one of 10⁶
-_APART = 4.0
+_APART = 4.5
 _FAR_APART = 6.0
 # deviations by which cells beside a run stand out together: with 2.5 noise alone widens
 # columns by a dozen cells (tests/models/test_atoms.py)
