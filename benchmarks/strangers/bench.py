@@ -45,7 +45,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_string_dtype
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 from tables import NAMES, Stranger, load, written_and_read
@@ -376,7 +376,7 @@ def days(cells: "pd.Series[Any]") -> NDArray[np.float64] | None:
     of others.
     """
     present = cells.dropna()
-    if not len(present) or cells.dtype != object:
+    if not len(present) or not is_string_dtype(cells.dtype):
         return None
     for form in DAYS:
         read = pd.to_datetime(present, format=form, errors="coerce")
@@ -528,7 +528,7 @@ def changed(real: "pd.Series[Any]", made: "pd.Series[Any]") -> str:
         lost.append("gaps")
     if real.dtype.kind == made.dtype.kind == "f" and _decimals(made) > _decimals(real):
         lost.append(f"{_decimals(made)} decimals for {_decimals(real)}")
-    if real.dtype == made.dtype == object:
+    if real.dtype == made.dtype and is_string_dtype(real.dtype):
         if days(real) is not None:
             lost += [] if days(made) is not None else ["days"]
         elif strange := set(made.dropna()) - set(real.dropna()):
