@@ -10,7 +10,9 @@ SubMDS → reporter "sub-mds"; SignDS-S, -E and -M are "ps", "naive" and "em-mds
 Differs from the paper: every participation of a person is charged, and their number is
 capped. The paper's ε is that of one update, and at its settings a person gives more
 than a hundred (Stock); both figures are stated. Where no number of indices reaches ς*,
-as at ε = 0.5, one index is sent: the likeliest choice to hit of all.
+one index is sent: the likeliest choice to hit of all. At k/d = 0.05 that is so for
+SubMDS at ε = 0.5 and for SignDS-E and -M up to ε = 4, so that the paper's Table 5.3,
+whose rows differ there, cannot have been made with ς* = 0.8.
 """
 
 from dataclasses import dataclass, replace

@@ -2,7 +2,7 @@
 makes a distribution of them.
 
 Ren et al., "LoPub" (IEEE TIFS 2018), and Wang et al., on copula functions (IEEE TSC
-2019), the baselines of Jiang, dissertation, TUM 2024, §4.6.1, Eq. 4.7.
+2019), the baselines of Jiang, dissertation, TUM 2024, §4.5.1, Eq. 4.7.
 Paper → code: H → hashes, φ → threshold, p_f → `Rappor.flip_rate`, w → the columns of
 two levels and more.
 Differs from the papers: hash functions follow from a public seed; ε is set, and p_f

@@ -4,7 +4,7 @@ people's reports.
 LoPub: Ren et al., "LoPub: high-dimensional crowdsourced data publication with local
 differential privacy" (IEEE TIFS 2018); LoCop: Wang et al., "Locally private
 high-dimensional crowdsourced data release based on copula functions" (IEEE TSC 2019);
-both as Jiang's dissertation (TUM 2024, §4.6.1) compares them.
+both as Jiang's dissertation (TUM 2024, §4.5.1) compares them.
 
 For column j with signatures S (levels × bits), unbiased bits z have E[z] = Sᵀe for a
 person's one-hot level e. With Sᵀ = QR, u = Qᵀz has E[u] = Re: as many numbers as

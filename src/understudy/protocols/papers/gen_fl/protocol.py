@@ -10,8 +10,11 @@ gradient a round. Its GAN sees raw rows without noise, and the term for that in 
 Theorem 1 cannot be computed: the faithful mode is charged as what it is, a release
 without a guarantee, which only a ledger of a rehearsal accepts. `dp_generator=True`
 trains the GAN's critic privately and composes. Class ratios are paid for, and no
-validation accuracy is sent. On Fashion-MNIST the paper has a CNN; here all clients
-train a perceptron.
+validation accuracy is sent. No bound of the paper is used: Eq. C4 reverses Jensen's
+inequality (the logarithm is concave, and D_α ≥ KL for α > 1), so the proof of its
+Theorem 1 fails, and Remark 3 reverses its assumption σ_R ≥ σ_S. Synthetic rows are made
+once, where line 4 of Algorithm B2 stands inside the loop. On Fashion-MNIST the paper
+has a CNN; here all clients train a perceptron.
 
 γ=0 is its baseline DP-FL, without a GAN.
 

@@ -86,7 +86,7 @@ class Recipe(Declared):
     latent: int = setting(
         4,
         within_limits("latent"),
-        "size of the latent space; without it as in the paper",
+        "size of the latent space; the paper tunes it for each dataset",
     )
     channels: tuple[int, ...] = setting(
         CHANNELS, LAYERS, "channels of the layers for images"
