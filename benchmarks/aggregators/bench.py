@@ -106,7 +106,7 @@ def measure(people: int) -> dict[str, Any]:
         passed = sketch.passed(*judged) & opened
         for side, (who, share) in enumerate((("first_s", first), ("second_s", second))):
             with timed(who):
-                *_, failed = sketch.look(share.only(np.flatnonzero(~passed)))
+                *_, failed = sketch.look(share.select(np.flatnonzero(~passed)))
                 totals[side] = (
                     totals[side] + field.minus(said[side][2], failed)
                 ) % prime

@@ -68,7 +68,13 @@ def test_every_cell_has_a_name_of_its_own() -> None:
     args: Any = type(
         "Args",
         (),
-        {"datasets": BENCH["DATASETS"], "seeds": 2, "epsilons": BENCH["EPSILONS"]},
+        {
+            "datasets": BENCH["DATASETS"],
+            "methods": BENCH["METHODS"],
+            "honest": False,
+            "seeds": 2,
+            "epsilons": BENCH["EPSILONS"],
+        },
     )
     for name in ("rounds", "data", "device", "most", "predictor_steps"):
         setattr(args, name, None)
