@@ -13,7 +13,7 @@ FRAME_TESTS := tests/data tests/answers/test_completing.py tests/test_one_table.
 
 .PHONY: for-demo for-tests for-docs for-pandas3 help demo docs test test-benchmarks test-pandas3 test-all lint types check soak attack audit bench guard reference tables plot picture diagrams wheel-check format clean
 help:           ## this text
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 for-demo for-tests for-docs for-pandas3:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed."; exit 1; }
