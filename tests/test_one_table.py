@@ -426,7 +426,7 @@ def test_too_few_people_are_told_of_before_anything_is_paid_where_their_number_i
         UtilityWarning, match=r"people and 2 columns at ε = .*pairs are mostly noise"
     ):
         made = us.synthesize(
-            few, epsilon=0.5, schema=SCHEMA, name="b", ledgers=tmp_path, **SMALL
+            few, epsilon=0.25, schema=SCHEMA, name="b", ledgers=tmp_path, **SMALL
         )
     assert (
         "pairs are mostly noise"
