@@ -2,12 +2,14 @@
 kept afterwards.
 """
 
+import asyncio
 import json
 import threading
 import tomllib
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -32,6 +34,7 @@ from understudy.protocols.core import Keep
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.frames import run
 from understudy.runtime.grpc.server import GrpcParties
+from understudy.runtime.grpc.streams import Streams
 
 STRICT = replace(POLICY, epsilon_run=1.0)
 WHY = "a refuses the contract: ε=50 is above the ε=1 that one run may cost"
@@ -233,6 +236,31 @@ def test_a_run_that_was_ended_is_never_opened_again(tmp_path: Path) -> None:
     assert len(seat.ledger.entries()) == 2
     with pytest.raises(PartyError, match="is over here"):
         seat.open(contract_for("a"))
+
+
+def test_a_party_that_refuses_stays_until_the_server_has_read_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing the channel cancels the stream: a server that sees the cancellation
+    first would wait for this party as long as it may.
+    """
+    read = Streams._heard
+    present = list[bool]()
+
+    async def slow(self: Streams, *args: Any) -> object:
+        message = await read(self, *args)
+        await asyncio.sleep(0.5)
+        present.append(thread.is_alive())
+        return message
+
+    monkeypatch.setattr(Streams, "_heard", slow)
+    network = Network(tmp_path, "a")
+    parties = served(network, "a")
+    thread = network.start(network.seat("a", policy=STRICT), parties.port)
+    with pytest.raises(ContractRefused, match=WHY), parties:
+        parties.wait(60)
+    network.join_all()
+    assert present == [True]
 
 
 def test_what_a_kill_at_the_end_left_is_swept_away(tmp_path: Path) -> None:

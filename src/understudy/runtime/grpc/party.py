@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -248,7 +249,7 @@ class _Attendance:
             await send(
                 call.write, {"type": "refusal"}, spoken_bytes(self.seat.name, over)
             )
-            await call.done_writing()
+            await self._hang_up(call)
             return contract
         session = await self._signed(call, contract)
         while True:
@@ -258,7 +259,7 @@ class _Attendance:
             if kind == "beat":
                 continue
             if kind == "end":
-                await call.done_writing()
+                await self._hang_up(call)
                 return session.contract
             number = head.get("number")
             seconds = head.get("seconds")
@@ -302,10 +303,19 @@ class _Attendance:
                 await send(
                     call.write, {"type": "refusal"}, spoken_bytes(self.seat.name, error)
                 )
-                await call.done_writing()
+                await self._hang_up(call)
                 raise
         await send(call.write, {"type": "signature"}, self.session.signature)
         return self.session
+
+    async def _hang_up(self, call: Any) -> None:
+        """Say no more, and leave once the server has read the last word. Closing the
+        channel at once cancels the call, and the server may see the cancellation first.
+        """
+        await call.done_writing()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.line.silence):
+                await call.code()
 
     async def _opened(self, call: Any, contract: Contract) -> Session:
         """The session of a contract. A person who is asked about it is asked once,
