@@ -176,16 +176,22 @@ def test_weights_of_slots_that_no_row_of_a_client_fills_do_not_move() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "hidden", "printed"),
-    [(124, 64, 16_060), (101, 64, 13_093), (396, 96, 76_524)],
+    ("sizes", "width", "layers", "printed"),
+    [
+        ((2,) * 124, 124, (64, 16), 16_060),  # Adult
+        ((2,) * 101, 101, (64, 16), 13_093),  # Vehicle
+        # Census has 68 columns and a domain of 2¹⁵⁰ rows. Twitter has 78, most in five
+        # bins: its rows are shorter, its domain is larger.
+        ((2,) * 22 + (5,) * 34 + (17,) * 12, 396, (96, 24), 76_524),
+        ((2,) * 6 + (5,) * 71 + (8,), 369, (128, 36), 94_961),
+    ],
 )
 def test_the_sizes_are_those_of_table_4_3_but_for_the_latent_layers(
-    width: int, hidden: int, printed: int
+    sizes: tuple[int, ...], width: int, layers: tuple[int, int], printed: int
 ) -> None:
-    sizes = (2,) * width if width < 200 else (6,) * (width // 6)
-    found, latent = paper_sizes(width)
-    network = TableWae(sizes, found, latent)
-    assert (network.width, found) == (width, hidden)
+    hidden, latent = paper_sizes(sizes)
+    network = TableWae(sizes, hidden, latent)
+    assert (network.width, (hidden, latent)) == (width, layers)
     assert network.size - 2 * hidden * latent - hidden - latent == printed
 
 

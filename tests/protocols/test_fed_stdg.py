@@ -2,6 +2,7 @@
 Algorithm 7 says.
 """
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,26 @@ def test_the_rate_follows_algorithm_7_on_a_scripted_sequence() -> None:
         seen.append((share, run.rate, run.notes["waited"]))
     assert seen == SCRIPT
     assert run.notes["rates"] == [[1, 8.0], [6, 4.0], [10, 2.0]]
+
+
+@pytest.mark.parametrize(("patience", "warned"), [(2, [14]), (14, [98]), (15, [])])
+def test_a_step_that_falls_below_a_hundredth_within_100_rounds_is_said_once(
+    patience: int, warned: list[int]
+) -> None:
+    config = Config(
+        **SMALL | {"patience": patience, "global_rate": 25.0, "rounds": 120, "cap": 120}
+    )
+    federation = of(uneven())
+    parties = LocalParties(federation.parties("fed-stdg", run="r"))
+    run = fed_stdg.FedStdg(config, parties, federation.schemas)
+    small = torch.ones(10, dtype=torch.bool)
+    told = []
+    for number in range(1, 121):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run.decay(number, small)
+        told += [number for warning in caught if "patience" in str(warning.message)]
+    assert told == warned
 
 
 def test_the_step_of_a_round_is_taken_with_the_rate_that_its_flags_gave(

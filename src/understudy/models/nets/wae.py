@@ -26,6 +26,7 @@ private. Dreams are drawn from a model that is public, and whatever is learned o
 costs nobody anything.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -55,14 +56,20 @@ from understudy.models.network import (
 )
 
 _WIDE = 200  # Table 4.3: up to 124 slots the small network, from 369 on a larger one
+# Tables 4.2, 4.3: Census has a domain of 2¹⁵⁰ rows, Twitter, with the largest network,
+# one of 2¹⁸¹, although its rows are shorter
+_LARGE_DOMAIN_BITS = 165
 _LOW = 60.0  # a column whose likeliest level has odds below e⁻⁶⁰ is scaled up
 
 
-def paper_sizes(width: int) -> tuple[int, int]:
-    """The hidden and the latent layer for rows of so many slots (Table 4.3, Adult and
-    Census).
+def paper_sizes(sizes: Sequence[int]) -> tuple[int, int]:
+    """The hidden and the latent layer for columns of so many levels: Table 4.3, for
+    Adult and Vehicle, Census, and Twitter.
     """
-    return (64, 16) if width <= _WIDE else (96, 24)
+    if sum(slot_counts(sizes)) <= _WIDE:
+        return 64, 16
+    domain_bits = sum(math.log2(size) for size in sizes)
+    return (96, 24) if domain_bits <= _LARGE_DOMAIN_BITS else (128, 36)
 
 
 class TableDecoder(Network):

@@ -15,6 +15,7 @@ SubMDS at ε = 0.5 and for SignDS-E and -M up to ε = 4, so that the paper's Tab
 whose rows differ there, cannot have been made with ς* = 0.8.
 """
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +43,10 @@ from understudy.protocols.papers.fed_wae.protocol import FedWae, FedWaeParty
 
 # send as many indices as keep the wanted share
 TOP_SEARCHING = ("em-mds", "naive", "sub-mds")
+# γ is said to fall early when it is below this share of its start within so many
+# rounds. With the paper's patience of 50 it takes 350 rounds.
+EARLY_SHARE = 0.01
+EARLY_ROUNDS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,10 +216,26 @@ class FedStdg(FedWae):
             patience=config.patience,
             waited=self.notes["waited"],
         )
-        if state.step(flags) != self.rate:
+        before = self.rate
+        if state.step(flags) != before:
             self.rate = state.rate
             self.notes["rates"].append([round, state.rate])
+            self.warn_of_early_fall(round, before)
         self.notes["waited"] = state.waited
+
+    def warn_of_early_fall(self, round: int, before: float) -> None:
+        """Once, when γ passes `EARLY_SHARE` of its start within `EARLY_ROUNDS`. It
+        follows from public settings and from flags that were paid for.
+        """
+        start = self.config.step
+        if round <= EARLY_ROUNDS and self.rate < EARLY_SHARE * start <= before:
+            warnings.warn(
+                f"The server's step γ fell from {start:g} to {self.rate:g} within "
+                f"{round} rounds, so later rounds hardly move the model. Choose a "
+                f"larger `patience` than {self.config.patience}, or a `decay` nearer "
+                "to 1.",
+                stacklevel=2,
+            )
 
     @property
     def adjacency(self) -> str:

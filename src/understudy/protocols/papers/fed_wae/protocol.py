@@ -46,7 +46,7 @@ _UNIFORM_ROWS = 10_000  # what pre-training without public rows learns from
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
     """The paper's settings (§4.5.1), beside those of `Settings`. Without `hidden` and
-    `latent` they are the paper's for rows of that width; `channels` is of images.
+    `latent` they are the paper's for such columns; `channels` is of images.
     """
 
     reporter: str = "ps"
@@ -68,7 +68,7 @@ class Config(Settings):
 
     def network_for(self, rule: Any) -> TableWae | ImageWae:
         if isinstance(rule, Slots):
-            hidden, latent = paper_sizes(*rule.shape)
+            hidden, latent = paper_sizes(rule.codec.sizes)
             return TableWae(
                 rule.codec.sizes, self.hidden or hidden, self.latent or latent
             )

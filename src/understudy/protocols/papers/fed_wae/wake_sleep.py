@@ -65,9 +65,7 @@ class Config(Settings):
     epochs: int = 1
     learning_rate: float = 1.0
     hidden: int = setting(32, WHOLE, "width of the hidden layers")
-    latent: int = setting(
-        4, WHOLE, "size of the latent space; without it as in the paper"
-    )
+    latent: int = setting(4, WHOLE, "size of the latent space")
     average: float = setting(
         0.5,
         between(0, 1),

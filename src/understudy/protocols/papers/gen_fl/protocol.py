@@ -138,7 +138,7 @@ class Config(usual.PeopleApart):
     latent: int = setting(
         16,
         within_limits("latent"),
-        "size of the latent space; without it as in the paper",
+        "size of the generator's latent space, which the paper does not name",
     )
     ratio_noise: float = setting(
         10.0, within_limits("ratio_noise"), "noise on a client's class counts"
