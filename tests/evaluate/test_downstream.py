@@ -9,6 +9,7 @@ from understudy.evaluate.utility.downstream import (
     SCORES,
     Examples,
     classification_scores,
+    difference_deviations,
     downstream,
     indicators,
     regression_scores,
@@ -63,6 +64,31 @@ def test_hand_computed_scores_with_a_class_that_the_test_rows_lack():
     assert scores["f1"] == pytest.approx((2 / 3 + 1 + 0) / 3)
     # class 0: (.8, .1) against (.3, .2); class 1: perfect
     assert scores["auc"] == pytest.approx((0.5 + 1) / 2)
+
+
+def test_the_deviation_of_a_difference_is_that_over_test_rows():
+    """Two models of one law are tested on 300 rows, a thousand times over."""
+    rng = np.random.default_rng(3)
+    differences = []
+    stated = []
+    for _ in range(1_000):
+        truth = rng.integers(0, 3, 300)
+        chances = [rng.dirichlet([1, 1, 1], 300) for _ in range(2)]
+        for part, weight in zip(chances, (0.3, 0.15), strict=True):
+            part[np.arange(300), truth] += weight
+        real, synthetic = chances
+        scores = [classification_scores(truth, part) for part in (real, synthetic)]
+        differences.append([scores[1][key] - scores[0][key] for key in ("acc", "auc")])
+        deviations = difference_deviations(truth, real, synthetic)
+        stated.append([deviations["acc"], deviations["auc"]])
+    assert np.mean(stated, axis=0) == pytest.approx(np.std(differences, 0), rel=0.07)
+
+
+def test_equal_guesses_differ_by_nothing():
+    truth = np.array([0, 0, 1, 1])
+    chances = np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.6, 0.4]])
+    assert difference_deviations(truth, chances, chances) == {"acc": 0, "auc": 0}
+    assert "auc" not in difference_deviations(np.zeros(4, int), chances, chances)
 
 
 def test_regression_scores_equal_their_definitions():

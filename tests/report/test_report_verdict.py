@@ -19,6 +19,7 @@ from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import ColumnShares, Comparison, compare
 from understudy.evaluate.figure import Figure, FigureKey
+from understudy.evaluate.utility.predictions import Predictions
 from understudy.privacy.accounts.budget import ADJACENCY
 from understudy.report.findings import Finding, headline
 from understudy.report.marks import (
@@ -27,6 +28,11 @@ from understudy.report.marks import (
     figure_mark,
     number_mark,
     scale_position,
+)
+from understudy.report.model_findings import (
+    column_prediction_findings,
+    leading_figure,
+    prediction_findings,
 )
 from understudy.report.verdict import verdict
 
@@ -412,3 +418,42 @@ def test_the_headline_says_each_judgement_once_with_all_its_subjects() -> None:
         "close to the real rows."
     )
     assert headline(findings) == expected
+
+
+def score(model: str, real: float, synthetic: float, deviation: float) -> Figure:
+    return Figure(
+        FigureKey("tstr", part=model, score="auc"),
+        value=synthetic,
+        floor=0.5,
+        ceiling=real,
+        better="higher",
+        deviation=deviation,
+    )
+
+
+def test_of_models_that_learn_alike_the_one_that_loses_most_is_judged() -> None:
+    kind = score("mlp", 1.0, 0.99, 0.001)
+    unkind = score("boosting", 0.985, 0.9, 0.001)
+    weak = score("linear", 0.8, 0.5, 0.001)
+    leading = leading_figure((kind, unkind, weak))
+    assert leading == unkind
+    (finding,) = prediction_findings(leading, "predictions of “class”")
+    assert finding.mark == "partly"
+    assert leading_figure((kind, weak)) == kind
+
+
+@pytest.mark.parametrize(
+    ("deviation", "mark"), [(0.001, "good"), (0.02, "good"), (0.03, "unknown")]
+)
+def test_predictions_are_not_close_where_the_tested_rows_are_too_few_to_say_so(
+    deviation: float, mark: str
+) -> None:
+    (finding,) = prediction_findings(
+        score("mlp", 0.8, 0.79, deviation), "predictions of “class”"
+    )
+    assert finding.mark == mark
+    quick = score("quick", 0.8, 0.79, deviation)
+    column = replace(quick, key=replace(quick.key, column="age"))
+    (of_columns,) = column_prediction_findings(Predictions((column,)))
+    assert of_columns.mark == mark
+    assert ("it may be up to 0.059 below" in of_columns.detail) is (mark == "unknown")

@@ -67,7 +67,9 @@ class Figure:
     is good. For a distance the floor is what real rows reach and the ceiling what a
     naive table reaches; for a score the floor is the naive end and the ceiling what
     real rows reach. `both` are the real and the synthetic number that a difference is
-    of, `parts` the strongest pairs of a mean, each by itself.
+    of, `parts` the strongest pairs of a mean, each by itself. `deviation` is the
+    standard deviation, over test rows, of how far a score is below the one of real
+    rows.
     """
 
     key: FigureKey = field(kw_only=False)
@@ -78,6 +80,7 @@ class Figure:
     reason: str = ""
     note: str = ""
     compared: tuple[float, float] | None = None
+    deviation: float | None = None
     parts: "tuple[StrongPair, ...]" = field(default=(), repr=False)
 
     def __post_init__(self) -> None:

@@ -34,6 +34,7 @@ from understudy.evaluate.utility.distance import Attacked
 from understudy.evaluate.utility.downstream import (
     SCORES,
     classification_scores,
+    difference_deviations,
     tstr_figures,
 )
 from understudy.evaluate.utility.marginals import Marginals
@@ -189,19 +190,20 @@ def evaluate_images(
     score = partial(classification_scores, test_y.numpy())
     shares = np.bincount(y.numpy(), minlength=classes) / len(y)
     naive = score(np.tile(shares, (len(test_y), 1)))
-    trtr, tstr = (
-        score(
-            class_probabilities(
-                small_cnn(*pair, classes=classes, epochs=epochs, seed=seed), test_x
-            )
+    real_guess, synthetic_guess = (
+        class_probabilities(
+            small_cnn(*pair, classes=classes, epochs=epochs, seed=seed), test_x
         )
         for pair in ((x, y), synthetic_sample)
     )
+    trtr = score(real_guess)
+    tstr = score(synthetic_guess)
     note = (
         f"trained on {len(y):,} real and {len(synthetic_sample[1]):,} synthetic "
         f"images, tested on {len(test_y):,} real ones"
     )
-    return tuple(tstr_figures("cnn", tstr, trtr, naive, note))
+    deviations = difference_deviations(test_y.numpy(), real_guess, synthetic_guess)
+    return tuple(tstr_figures("cnn", tstr, trtr, naive, note, deviations))
 
 
 def small_cnn(

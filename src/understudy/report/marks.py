@@ -60,6 +60,9 @@ TAUGHT = 0.05
 LITTLE = 0.03
 # a score that is further than this below the one from real rows is not close
 BEHIND = 0.05
+# deviations (one in twenty is further off, to one side) by which a score may be lower
+# than the test rows show
+DOUBT = 1.645
 # so much must real rows beat a naive guess by, or there is nothing to predict
 LEARNABLE = 0.02
 # ε
@@ -213,6 +216,15 @@ def cap_by_difference(
     return "partly" if mark == "good" and (difference or 0.0) > max_difference else mark
 
 
+def in_doubt(figure: Figure) -> bool:
+    """Whether the rows that a score was tested on are too few to say that it is not
+    further than `BEHIND` below the one from real rows.
+    """
+    if figure.value is None or figure.ceiling is None or figure.deviation is None:
+        return False
+    return figure.ceiling - figure.value + DOUBT * figure.deviation > BEHIND
+
+
 def pair_mark(pair: StrongPair) -> Mark:
     """Of one of the strongest real pairs: how much of its dependence is lost, where
     that is more than chance; "unknown" where it has too little dependence to lose.
@@ -254,13 +266,18 @@ def scores_mark(figures: Sequence[Figure]) -> Mark:
     """
     score_marks: list[Mark] = []
     for figure in filter(beats_guess, figures):
-        lost = (figure.ceiling or 0.0) - (figure.value or 0.0)
-        score_marks.append(
-            "good"
-            if lost <= LITTLE
-            else cap_by_difference(lost, figure_mark(figure), BEHIND)
-        )
+        score_marks.append(score_mark(figure))
     return worst_mark(score_marks)
+
+
+def score_mark(figure: Figure) -> Mark:
+    """Of one score: close where hardly anything is lost, and not where much is; unknown
+    where much may be.
+    """
+    lost = (figure.ceiling or 0.0) - (figure.value or 0.0)
+    mark = figure_mark(figure) if lost > LITTLE else "good"
+    mark = cap_by_difference(lost, mark, BEHIND)
+    return "unknown" if mark == "good" and in_doubt(figure) else mark
 
 
 def beats_guess(figure: Figure) -> bool:

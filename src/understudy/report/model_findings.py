@@ -2,10 +2,9 @@
 (TSTR).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from understudy.evaluate.figure import Figure
-from understudy.evaluate.utility.fidelity import Evaluation
 from understudy.evaluate.utility.predictions import Predictions
 from understudy.report import marks
 from understudy.report.findings import (
@@ -22,22 +21,39 @@ from understudy.report.words import (
 )
 
 
-def leading_figure(evaluation: Evaluation) -> Figure | None:
-    """The downstream figure that says most: of the model that learns best from real
-    rows.
+def leading_figure(all_figures: Sequence[Figure]) -> Figure | None:
+    """The downstream figure that says most: of the models that learn best from real
+    rows, or nearly so, the one that loses most by learning from synthetic ones.
     """
     for score in ("auc", "r2"):
         figures = [
-            f
-            for f in evaluation.figures
-            if (f.key.measure, f.key.score) == ("tstr", score)
+            f for f in all_figures if (f.key.measure, f.key.score) == ("tstr", score)
         ]
         usable = [f for f in figures if f.value is not None and f.ceiling is not None]
         if usable:
-            return max(usable, key=lambda figure: figure.ceiling or 0.0)
+            best = max(figure.ceiling or 0.0 for figure in usable)
+            leading = [
+                figure
+                for figure in usable
+                if (figure.ceiling or 0.0) >= best - marks.LITTLE
+            ]
+            return max(leading, key=_loss)
         if figures:
             return figures[0]
     return None
+
+
+def _loss(figure: Figure) -> float:
+    return (figure.ceiling or 0.0) - (figure.value or 0.0)
+
+
+def _doubt(figure: Figure) -> str:
+    """What to say where the test rows are too few to call a score close."""
+    possible = _loss(figure) + marks.DOUBT * (figure.deviation or 0.0)
+    return (
+        " The rows that it was tested on are few: it may be up to "
+        f"{number(possible)} below."
+    )
 
 
 def prediction_findings(figure: Figure | None, subject: str) -> Iterable[Finding]:
@@ -51,9 +67,9 @@ def prediction_findings(figure: Figure | None, subject: str) -> Iterable[Finding
         )
         return
     detail = (
-        f"The model that learns most from real rows scores {number(figure.ceiling)} "
-        f"with them, {number(figure.value)} with synthetic rows, "
-        f"{number(figure.floor)} by a constant guess."
+        "Of the models that learn most from real rows, the one that loses most scores "
+        f"{number(figure.ceiling)} with them, {number(figure.value)} with synthetic "
+        f"rows, {number(figure.floor)} by a constant guess."
     )
     if marks.figure_mark(figure) == "unknown":
         detail += (
@@ -61,8 +77,11 @@ def prediction_findings(figure: Figure | None, subject: str) -> Iterable[Finding
             "nothing to keep."
         )
     marked = marks.cap_by_difference(
-        (figure.ceiling or 0.0) - figure.value, marks.figure_mark(figure), marks.BEHIND
+        _loss(figure), marks.figure_mark(figure), marks.BEHIND
     )
+    if marked == "good" and marks.in_doubt(figure):
+        marked = "unknown"
+        detail += _doubt(figure)
     words = (
         _place_in_words(figure, "a constant guess")
         if marked == marks.figure_mark(figure)
@@ -88,7 +107,11 @@ def column_prediction_findings(predictions: Predictions) -> Iterable[Finding]:
         if figure.value is not None:
             by_column.setdefault(figure.key.column, []).append(figure)
     mark_of = {name: marks.scores_mark(scores) for name, scores in by_column.items()}
-    judged = [name for name, mark in mark_of.items() if mark != "unknown"]
+    judged = [
+        name
+        for name, scores in by_column.items()
+        if any(map(marks.beats_guess, scores))
+    ]
     if not judged:
         return
     behind = {
@@ -117,6 +140,8 @@ def column_prediction_findings(predictions: Predictions) -> Iterable[Finding]:
         "constant guess."
     )
     marked = marks.worst_mark([mark_of[name] for name in judged])
+    if marked == "unknown":
+        detail += _doubt(score)
     words = MARKED[marked].replace("the real rows", "those from real rows")
     worst = Worst(f"“{furthest}”", score.ceiling, score.value)
     yield Finding(

@@ -74,7 +74,7 @@ def verdict(
         findings += schema_findings(comparison.losses)
         findings += _utility_findings(comparison, "".join(limits))
         findings += prediction_findings(
-            leading_figure(comparison.evaluation),
+            leading_figure(comparison.evaluation.figures),
             f"predictions of “{comparison.target}”",
         )
         findings += column_prediction_findings(comparison.predictions)

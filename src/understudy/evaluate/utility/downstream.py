@@ -11,7 +11,9 @@ the classes that the test rows hold (the thesis averages pairs of classes); bala
 accuracy, macro-F1 and regression besides; both trainings use at most `rows` rows, drawn
 by the seed; the MLP stops early on a tenth of its rows from 5,000 rows on; gradient
 boosting grows about 100 trees in all, not per class. Features: level numbers for trees
-(missing is the last level), indicators of all levels for the others.
+(missing is the last level), indicators of all levels for the others. Accuracy and AUC
+carry the standard deviation of TSTR − TRTR over test rows (DeLong et al., Biometrics
+1988).
 
 Edges: a class that the synthetic rows lack gets probability 0; a single class is
 predicted always; a constant real target, no features or too few rows → figures with a
@@ -19,7 +21,7 @@ reason. What scikit-learn warns of stands in the note.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -27,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from scipy.stats import rankdata
 from sklearn import ensemble
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -119,14 +122,21 @@ def downstream(
         naive = score(np.tile(shares, (len(test), 1)))
     figures: list[Figure] = []
     for model in models:
-        (trtr, trtr_warnings), (tstr, tstr_warnings) = (
+        (trtr, trtr_guess, trtr_warnings), (tstr, tstr_guess, tstr_warnings) = (
             score_model(model, train, test.features, sizes, classes, seed, score)
             for train in trains
         )
         remarks = [f"TRTR: {text}" for text in trtr_warnings] + [
             f"TSTR: {text}" for text in tstr_warnings
         ]
-        figures += tstr_figures(model, tstr, trtr, naive, "; ".join([note, *remarks]))
+        deviations = (
+            {}
+            if classes is None or trtr_guess is None or tstr_guess is None
+            else difference_deviations(test.target, trtr_guess, tstr_guess)
+        )
+        figures += tstr_figures(
+            model, tstr, trtr, naive, "; ".join([note, *remarks]), deviations
+        )
     return tuple(figures)
 
 
@@ -163,6 +173,49 @@ def classification_scores(
             roc_auc_score(truth[:, None] == classes, probabilities[:, classes])
         )
     }
+
+
+def difference_deviations(
+    truth: NDArray[np.integer[Any]],
+    real: NDArray[np.floating[Any]],
+    synthetic: NDArray[np.floating[Any]],
+) -> dict[str, float]:
+    """The standard deviations of the differences in accuracy and AUC of two models that
+    were tested on the same rows: of the mean over rows of what each row adds to them.
+    """
+    influences = {
+        "acc": (synthetic.argmax(axis=1) == truth) * 1.0
+        - (real.argmax(axis=1) == truth)
+    }
+    classes = np.unique(truth)
+    if len(classes) >= 2:
+        influences["auc"] = np.mean(
+            [
+                _auc_influence(truth == label, synthetic[:, label])
+                - _auc_influence(truth == label, real[:, label])
+                for label in classes
+            ],
+            axis=0,
+        )
+    return {
+        score: float(influence.std() / np.sqrt(len(truth)))
+        for score, influence in influences.items()
+    }
+
+
+def _auc_influence(
+    positive: NDArray[np.bool_], guess: NDArray[np.floating[Any]]
+) -> NDArray[np.float64]:
+    """What each row adds to the AUC of one class: the share of rows of the other kind
+    that it is on the right side of, weighted by how few are of its own kind.
+    """
+    ranks = rankdata(guess)
+    influence = np.empty(len(guess))
+    for kind in (positive, ~positive):
+        others_below = (ranks[kind] - rankdata(guess[kind])) / (~kind).sum()
+        placed_right = others_below if kind is positive else 1 - others_below
+        influence[kind] = (placed_right - placed_right.mean()) / kind.mean()
+    return influence
 
 
 def regression_scores(truth: NDArray[Any], guess: NDArray[Any]) -> Scores:
@@ -202,9 +255,9 @@ def score_model(
     classes: int | None,
     seed: int,
     score: Callable[[NDArray[Any]], Scores],
-) -> tuple[Scores, list[str]]:
-    """The scores of a model trained on `train`, or one reason for all of them; and what
-    it warned of.
+) -> tuple[Scores, NDArray[np.float64] | None, list[str]]:
+    """The scores of a model trained on `train`, or one reason for all of them; what it
+    guessed, and what it warned of.
     """
 
     def features(codes: Codes) -> Any:
@@ -224,16 +277,15 @@ def score_model(
             )
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             kind = "regression" if classes is None else "classification"
-            return dict.fromkeys(
-                SCORES[kind], f"{model} could not be trained: {_first_line(error)}"
-            ), []
+            reason = f"{model} could not be trained: {_first_line(error)}"
+            return dict.fromkeys(SCORES[kind], reason), None, []
         scores = score(guess)
     remarks = dict.fromkeys(
         f"{w.category.__name__} ({_first_line(w.message)})" for w in heard
     )
     if classes is not None and (missing := classes - len(np.unique(train.target))):
         remarks[f"{missing} of {classes} classes have no training row"] = None
-    return scores, list(remarks)
+    return scores, guess, list(remarks)
 
 
 @cache
@@ -335,7 +387,12 @@ def indicators(codes: Codes, sizes: Sequence[int]) -> csr_array:
 
 
 def tstr_figures(
-    model: str, tstr: Scores, trtr: Scores, naive: Scores, note: str
+    model: str,
+    tstr: Scores,
+    trtr: Scores,
+    naive: Scores,
+    note: str,
+    deviations: Mapping[str, float],
 ) -> list[Figure]:
     """The TSTR scores of a model as figures between the naive guess and TRTR."""
     figures = []
@@ -358,6 +415,7 @@ def tstr_figures(
                 ceiling=ceiling,
                 better=better,
                 note=note,
+                deviation=deviations.get(score),
             )
         )
     return figures
