@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every wo
 FRAME_TESTS := tests/data tests/answers/test_completing.py tests/test_one_table.py tests/test_forms_come_back.py \
   tests/test_synthesizer.py tests/test_misread.py tests/test_header.py tests/test_held_out.py tests/adversary/test_source_shapes.py
 
-.PHONY: for-demo for-tests for-docs for-pandas3 help demo docs test test-benchmarks test-pandas3 test-all lint types check soak attack audit bench guard reference tables plot picture diagrams wheel-check format clean
+.PHONY: for-demo for-tests for-docs for-pandas3 help demo docs test test-long test-benchmarks test-pandas3 test-all lint types check soak attack audit bench guard reference tables plot picture diagrams wheel-check format clean
 help:           ## this text
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -23,8 +23,11 @@ for-demo for-tests for-docs for-pandas3:
 demo: for-demo  ## two holders publish one joint synthetic table, from real data
 	@$(BIN)/understudy demo $(if $(OUT),--out $(OUT))
 
-test: for-tests  ## the tests but those of benchmarks, on two cores; four workers, as some tests wait
-	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 4 -m "not benchmark"
+test: for-tests  ## the tests but long ones and those of benchmarks, on two cores; four workers, as some tests wait
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 4 -m "not benchmark and not long"
+
+test-long: for-tests  ## the tests of many draws, fits or processes
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 4 -m "long and not benchmark"
 
 test-benchmarks: for-tests  ## the tests of benchmarks: each in a small version, and its --help
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 4 -m benchmark
@@ -33,7 +36,7 @@ test-pandas3: for-pandas3  ## the tests of frames with pandas 3, in an environme
 	@$(PANDAS3)/bin/python -c 'import pandas, sys; sys.exit(pandas.__version__ < "3" and f"{sys.prefix} has pandas {pandas.__version__}")'
 	@OMP_NUM_THREADS=1 $(PANDAS3)/bin/pytest --workers 4 $(FRAME_TESTS)
 
-test-all: test test-benchmarks  ## every test
+test-all: test test-long test-benchmarks  ## every test
 
 lint: for-tests  ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -72,6 +72,7 @@ def hidden(extra: str, *words: str) -> str:
     return " ".join((done.stdout + done.stderr).split())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("extra", "words"),
     [

@@ -109,6 +109,7 @@ def left_out(section: str) -> list[str]:
     return re.findall(r"^- `([^`]+)`:? \w", section, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_every_file_that_the_design_lists_is_entered_by_the_call_of_the_readme(
     entered: set[str], section: str
 ) -> None:

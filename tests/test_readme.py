@@ -100,6 +100,7 @@ def test_no_line_of_prose_is_longer_than_120_characters(page: Path) -> None:
     assert [line for line in lines if len(line) > 120] == []
 
 
+@pytest.mark.long
 def test_every_program_and_every_command_of_the_readme_runs(
     understudy: Run, tables: Path
 ) -> None:

@@ -113,6 +113,7 @@ def _asked(
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "cost", [Integer(name="cost", low=0, high=1_000_000), Integer(name="cost")]
 )

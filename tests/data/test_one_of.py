@@ -341,6 +341,7 @@ def test_holders_of_other_columns_draw_a_group_with_all_others(tmp_path: Path) -
     assert len(classes.predict(frame.head(10))) == 10
 
 
+@pytest.mark.long
 def test_commands_take_a_group_from_the_option_and_from_the_schema(
     understudy: Run, tmp_path: Path
 ) -> None:

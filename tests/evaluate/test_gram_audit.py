@@ -56,12 +56,14 @@ def audited(
     return audit_protocol(case, trials=trials, seconds=3600, seed=3)
 
 
+@pytest.mark.long
 def test_a_holders_own_release_is_nearly_as_telling_as_it_is_claimed_to_be() -> None:
     result = audited({"a": XY}, trials=30)
     assert result.passed
     assert result.observed > 0.5 * result.claimed
 
 
+@pytest.mark.long
 def test_over_columns_the_claim_is_kept_and_something_is_seen() -> None:
     result = audited({"a": XY, "b": Z}, budget=LOOSE)
     assert result.passed
@@ -69,6 +71,7 @@ def test_over_columns_the_claim_is_kept_and_something_is_seen() -> None:
     assert result.observed > 2.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("searched", [0, 1])
 def test_a_target_that_is_measured_twice_is_within_the_claim_too_also_after_threes(
     searched: int,
@@ -81,6 +84,7 @@ def test_a_target_that_is_measured_twice_is_within_the_claim_too_also_after_thre
     assert result.observed > 2.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "schemas", [{"a": PRICES}, {"a": NUMBERS, "b": Z}], ids=["one holder", "columns"]
 )
@@ -92,6 +96,7 @@ def test_where_levels_are_bought_all_releases_together_are_within_the_claim(
     assert result.observed > 2.5
 
 
+@pytest.mark.long
 def test_fine_tables_with_a_tenth_of_their_noise_are_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -29,6 +29,7 @@ def test_mu_of_uses_adds_up_in_squares() -> None:
         claimed_mu({PureDp(1.0): 1})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", [*TIGHT])
 def test_what_is_claimed_is_what_one_person_moves(run: str) -> None:
     # a number of runs, not of seconds: a busy machine would look less closely

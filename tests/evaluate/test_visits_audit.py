@@ -61,6 +61,7 @@ def test_a_holder_that_adds_a_tenth_of_its_noise_is_found_out(
     assert not audited(budget=STRICT).passed
 
 
+@pytest.mark.long
 def test_events_that_each_weigh_as_much_as_a_person_are_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

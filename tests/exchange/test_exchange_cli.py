@@ -179,6 +179,7 @@ def test_two_silos_trade_generators_and_rows_never_leave(
     assert isinstance(drawn, pd.DataFrame)
 
 
+@pytest.mark.long
 def test_one_command_serves_an_exchange(tmp_path: Path) -> None:
     SCHEMA.save(tmp_path / "ward.toml")
     (tmp_path / "pool.toml").write_text(

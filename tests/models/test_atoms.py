@@ -76,6 +76,7 @@ def released(
     return layout, TreesRead.from_sums([trees], [sums], [sigma], None, also)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("people", NOISE)
 def test_a_number_that_one_in_a_hundred_have_is_drawn_within_four_deviations(
     people: int,
@@ -173,6 +174,7 @@ def runs_and_ends(
     return found
 
 
+@pytest.mark.long
 def test_numbers_for_gaps_far_from_all_others_are_within_the_bounds() -> None:
     rng = np.random.default_rng(3)
     people = 9_000
@@ -188,6 +190,7 @@ def test_numbers_for_gaps_far_from_all_others_are_within_the_bounds() -> None:
     assert sum(below for below, _, _ in found) >= 114
 
 
+@pytest.mark.long
 def test_noise_alone_hardly_makes_bounds_too_wide() -> None:
     rng = np.random.default_rng(4)
     columns = {f"x{j}": np.round(rng.uniform(4, 15, 4_000), 2) for j in range(120)}
@@ -223,6 +226,7 @@ def off_the_ends(columns: dict[str, np.ndarray], seed: int) -> pd.DataFrame:  # 
     return pd.DataFrame(found, columns=["outside", "ks", "p99"])
 
 
+@pytest.mark.long
 def test_hardly_anybody_is_drawn_beyond_a_flat_law_and_tails_stay() -> None:
     rng = np.random.default_rng(9)
     people = 9_105
@@ -244,6 +248,7 @@ def test_hardly_anybody_is_drawn_beyond_a_flat_law_and_tails_stay() -> None:
     assert (found["p99"] - 1).abs().mean() < 0.08
 
 
+@pytest.mark.long
 def test_a_constant_is_hardly_ever_anything_else() -> None:
     rng = np.random.default_rng(10)
     columns = {
@@ -254,6 +259,7 @@ def test_a_constant_is_hardly_ever_anything_else() -> None:
     assert found["outside"].mean() < 0.0004
 
 
+@pytest.mark.long
 def test_few_people_beside_a_number_that_nearly_all_have_are_drawn_where_they_are() -> (
     None
 ):
@@ -272,6 +278,7 @@ def test_few_people_beside_a_number_that_nearly_all_have_are_drawn_where_they_ar
     assert found["ks"].max() < 0.02  # .03 and more where all others were one number
 
 
+@pytest.mark.long
 def test_people_in_many_cells_below_zero_are_within_the_bounds() -> None:
     """No cell of them stands out by itself, and together they are nine deviations."""
     rng = np.random.default_rng(12)

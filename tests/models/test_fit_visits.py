@@ -169,6 +169,7 @@ def test_what_rules_forbid_is_known_to_be_empty_whatever_the_noise_says() -> Non
     assert left[1] < left[0] / 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fades", "own", "people", "steps"),
     [(0.8, 0.0, 2_000, 300), (0.0, 3.0, 4_000, 150)],

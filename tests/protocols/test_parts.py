@@ -88,6 +88,7 @@ def run(source: Any, counter: Any = None, **more: Any) -> tuple[Any, Federation]
 TARGET: dict[str, Any] = {"target": SCHEMA.names[0], "triples": (SCHEMA.names[:3],)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "parts"), [({}, (1, 10, 23)), ({"fine": 0.0}, (3,)), (TARGET, (3,))]
 )
@@ -106,6 +107,7 @@ def test_a_release_of_parts_is_that_of_the_whole_to_the_bit(
         assert len(ledgers[0]) == len(ledgers[1])
 
 
+@pytest.mark.long
 def test_processes_of_their_own_count_the_same(
     source: TableSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:

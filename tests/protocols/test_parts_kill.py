@@ -45,6 +45,7 @@ def released(federation: Federation) -> Any:
     return train("gram", federation, run="r", **SMALL)
 
 
+@pytest.mark.long
 def test_a_run_whose_counting_processes_are_killed_charges_nothing_and_the_next_one_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ count_in_folder(folder, 0, 2)
 """
 
 
+@pytest.mark.long
 def test_a_machine_that_is_killed_as_it_hands_in_its_part_leaves_none_and_another_counts_it(
     tmp_path: Path,
 ) -> None:
@@ -142,6 +144,7 @@ with InFolder(Path(folder), of=2) as spread, counted_by(spread):
 """
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_while_it_waits_for_parts_has_charged_nothing_and_its_folder_is_not_taken_again(
     tmp_path: Path,
 ) -> None:

@@ -739,6 +739,7 @@ delta = 1e-5
 """
 
 
+@pytest.mark.long
 def test_a_run_file_is_carried_out_and_audited_and_its_generator_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -247,6 +247,7 @@ def test_bins_that_are_declared_stay_and_nothing_is_bought() -> None:
     assert generator.schema == binned
 
 
+@pytest.mark.long
 def test_what_is_drawn_lies_where_people_are_and_a_plan_says_what_is_bought() -> None:
     """Bounds are thousands of times too wide: cut evenly, every cost would be in one of
     sixteen bins.

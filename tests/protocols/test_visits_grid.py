@@ -496,6 +496,7 @@ def test_people_told_to_be_with_other_holders_are_refused() -> None:
     assert not charged(fed)
 
 
+@pytest.mark.long
 def test_parties_rebuilt_between_all_messages_count_alike() -> None:
     """Where events are drawn, the same ones count in the products and in the clinics'
     own tables.
@@ -680,6 +681,7 @@ def test_rules_of_holders_of_the_same_columns_are_all_kept() -> None:
     assert (people["income"] != 3).all()
 
 
+@pytest.mark.long
 def test_events_of_two_kinds_over_a_grid_are_to_the_bit_what_they_are_over_columns():
     """Visits at two clinics, claims at two insurers, and a registry."""
     cut = split_rows(*two_kinds(), clinic=2, insurer=2)

@@ -227,6 +227,7 @@ def test_what_is_not_finite_is_refused_where_it_is_read_and_missing_is_not(
         read_rows(both, opened())
 
 
+@pytest.mark.long
 def test_every_release_is_in_the_ledger_first_and_what_is_drawn_lies_where_people_are():
     fed = shops(1, Budget(1000.0, 1e-5), people=400)
     real = rows(400)

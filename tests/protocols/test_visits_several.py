@@ -194,6 +194,7 @@ def test_a_product_of_two_averages_has_a_mass_of_one_at_most(
             assert np.square(cells).sum() <= ROOT**4
 
 
+@pytest.mark.long
 def test_what_one_holders_events_have_to_do_with_anothers_is_found_by_the_fit() -> None:
     tables, schemas = two_kinds(150)
     schema = study_of(schemas).schema

@@ -67,6 +67,7 @@ LEARNING = {
 }
 
 
+@pytest.mark.long
 def test_at_epsilon_8_it_learns_both_kinds_and_their_shares_and_at_almost_none_nothing():
     frame, schema = kinds(2000)
     told, untold = (

@@ -169,6 +169,7 @@ def test_levels_drawn_evenly_from_the_schema_are_called_that(
     )
 
 
+@pytest.mark.long
 def test_a_perfect_table_is_close_even_where_rows_are_few_and_levels_many() -> None:
     rng = np.random.default_rng(4)
     names = [f"c{i}" for i in range(8)]

@@ -52,6 +52,7 @@ FOREST = Schema(
 )
 
 
+@pytest.mark.long
 def test_dependence_that_is_lost_among_hundreds_of_nearly_constant_columns_is_never_called_none():
     real = forest(ROWS, 1)
     found = findings(compare(real, columns_of(forest(ROWS, 2), seed=3), FOREST))

@@ -188,6 +188,7 @@ def undisturbed(network: Network) -> tuple[list[float], int]:
     return played(network, [])
 
 
+@pytest.mark.long
 @given(
     st.lists(
         st.sampled_from(
