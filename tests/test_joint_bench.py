@@ -79,11 +79,11 @@ def test_the_target_that_is_named_is_the_one_that_classifiers_are_to_foretell(
     assert twice.settings(table, "none", 0.0) == {}
     assert twice.settings(table, "target", 0.2) == {
         "target": table.target,
-        "scouting": 0.8,
+        "first_pass_share": 0.8,
     }
     assert twice.settings(table, "2m strongest", 0.5) == {
-        "refined": 10,
-        "scouting": 0.5,
+        "remeasured_pairs": 10,
+        "first_pass_share": 0.5,
     }
     args = {"data": tmp_path, "device": "cpu", "learn": 500}
     row = twice.measure(

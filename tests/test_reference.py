@@ -46,9 +46,9 @@ def test_every_setting_has_a_meaning_and_values(protocol: str) -> None:
 
 def test_ranges_are_those_that_a_config_keeps() -> None:
     values = {one.name: one.values for one in settings_of("gram")}
-    assert values["scouting"] == "between 0.05 and 0.95"
+    assert values["first_pass_share"] == "between 0.05 and 0.95"
     assert values["steps"] == "a whole number of at least 1"
-    protocol_named("gram").configured({"scouting": 0.95})
+    protocol_named("gram").configured({"first_pass_share": 0.95})
     assert {one.name: one.values for one in settings_of("verti-gan")}[
         "sampling"
     ] == "private, shared"

@@ -70,10 +70,10 @@ def settings(table: Public, again: str, share: float) -> dict[str, Any]:
         return {}
     columns = len(table.schema.names)
     pairs = {
-        "m strongest": {"refined": columns},
-        "2m strongest": {"refined": 2 * columns},
+        "m strongest": {"remeasured_pairs": columns},
+        "2m strongest": {"remeasured_pairs": 2 * columns},
     }
-    return pairs.get(again, {"target": table.target}) | {"scouting": 1 - share}
+    return pairs.get(again, {"target": table.target}) | {"first_pass_share": 1 - share}
 
 
 def measure(job: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def test_other_seeds_of_masks_under_the_same_pads_get_no_second_release(
 
 def test_other_pairs_are_not_released_under_the_same_pads(tmp_path: Path) -> None:
     plain = case_of("Gram, rows, three parties")
-    case = replace(plain, settings=plain.settings | {"refined": 1})
+    case = replace(plain, settings=plain.settings | {"remeasured_pairs": 1})
     with carried_out(case, tmp_path) as (server, ledgers):
         other, asks = again(server, joint.Propose)
         terms = next(iter(asks.values())).terms

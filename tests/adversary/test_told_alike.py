@@ -41,7 +41,7 @@ from understudy.runtime.local import LocalParties, addressed
 
 Lie = Callable[[str, Any], Any]
 BOUGHT = Plan(fine=0.2)
-TWICE = replace(BOUGHT, refined=3, scouting=0.8)
+TWICE = replace(BOUGHT, remeasured_pairs=3, first_pass_share=0.8)
 
 
 AGE = Integer(name="age", low=0, high=99)  # no bins are declared: levels are bought
@@ -135,8 +135,8 @@ LIES: dict[str, tuple[Callable[[], tuple[Parts, Schemas]], Plan, Lie]] = {
     "fine tables get more": (lambda: columns(2), BOUGHT, to_one(fine=0.5)),
     "pairs are released twice": (
         lambda: columns(2),
-        replace(BOUGHT, refined=3, scouting=0.8),
-        to_one(refined=2),
+        replace(BOUGHT, remeasured_pairs=3, first_pass_share=0.8),
+        to_one(remeasured_pairs=2),
     ),
     "holders pool what they know": (grid, BOUGHT, to_one(colluding=2)),
     "there is more noise": (lambda: columns(2), BOUGHT, louder),

@@ -721,7 +721,7 @@ CASES = [
     Case(
         "Gram, a grid, pairs measured twice, a three-way table",
         "gram",
-        MIXTURE | {"refined": 5, "triples": (("colour", "grade", "smoker"),)},
+        MIXTURE | {"remeasured_pairs": 5, "triples": (("colour", "grade", "smoker"),)},
         grid,
         whole_price_at_begin=True,
     ),

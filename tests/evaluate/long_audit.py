@@ -138,7 +138,9 @@ RUNS = {
     "gram over columns": Run("gram", {TARGET: XY, "b": Z}, {"chunk": 2}),
     "gram over rows": Run("gram", {TARGET: NUMBERS, "b": NUMBERS}, {"fine": 0.5}),
     "gram, levels bought": Run("gram", {TARGET: NUMBERS}, {"fine": 0.5}),
-    "gram with a target": Run("gram", {TARGET: XY}, {"target": "x", "scouting": 0.3}),
+    "gram with a target": Run(
+        "gram", {TARGET: XY}, {"target": "x", "first_pass_share": 0.3}
+    ),
     "moments": Run("moments", {TARGET: LABELLED}, {"features": 6, "norms": 0.1}),
     "tied": Run(
         "tied",

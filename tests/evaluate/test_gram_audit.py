@@ -78,7 +78,11 @@ def test_a_target_that_is_measured_twice_is_within_the_claim_too_also_after_thre
 ) -> None:
     schema = Schema(columns=(*XY.columns, *Z.columns)) if searched else XY
     result = audited(
-        {"a": schema}, budget=LOOSE, target="x", scouting=0.3, searched_triples=searched
+        {"a": schema},
+        budget=LOOSE,
+        target="x",
+        first_pass_share=0.3,
+        searched_triples=searched,
     )
     assert result.passed
     assert result.observed > 2.5

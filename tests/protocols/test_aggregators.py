@@ -271,7 +271,7 @@ def test_pairs_with_the_target_have_the_noise_of_two_measurements_as_in_gram() -
     )
     assert others == pytest.approx((PLAN.cells.blocks - few) / plan.sigma**2, rel=5e-3)
     assert (
-        target_sigma(with_target(scouting=0.5))
+        target_sigma(with_target(first_pass_share=0.5))
         < target_sigma(plan)
         < PLAN.sigma
         < plan.sigma
@@ -856,8 +856,8 @@ def test_a_budget_below_the_price_is_refused_before_anything_is_sent() -> None:
         {"aggregator": "a/b"},
         {"key": "ab"},
         {"target": 3},
-        {"scouting": 0.96},
-        {"scouting": float("nan")},
+        {"first_pass_share": 0.96},
+        {"first_pass_share": float("nan")},
         {"public_people": 0},
     ],
 )

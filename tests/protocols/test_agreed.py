@@ -90,7 +90,12 @@ def test_a_pool_that_asks_a_silo_for_other_settings_is_refused_and_nothing_is_ch
 
 @pytest.mark.parametrize(
     "change",
-    [{"colluding": 1}, {"refined": 2}, {"target": "smoker"}, {"private": False}],
+    [
+        {"colluding": 1},
+        {"remeasured_pairs": 2},
+        {"target": "smoker"},
+        {"private": False},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("cut", ["rows", "columns"])

@@ -38,7 +38,7 @@ from understudy.protocols.joint.messages import Propose, Release, Swap, Swapped
 from understudy.runtime.local import LocalParties
 
 TARGET = SCHEMA.names[2]
-PLAN = Plan(target=TARGET, scouting=0.6, chosen_triples=2)
+PLAN = Plan(target=TARGET, first_pass_share=0.6, chosen_triples=2)
 CUTS = [lambda: by_columns(2), lambda: by_rows(3), by_grid, lambda: by_columns(3)]
 ACROSS = [CUTS[0], CUTS[2], CUTS[3]]
 
@@ -164,7 +164,7 @@ def test_tables_that_nobody_agreed_on_are_refused() -> None:
     def odd(name: str, message: Any) -> Any:
         return tables_told(message, [[0, 1]])
 
-    plan = replace(PLAN, chosen_triples=0, refined=1)
+    plan = replace(PLAN, chosen_triples=0, remeasured_pairs=1)
     with pytest.raises(MessageError, match="no three-way table was due"):
         release(
             Seen(all_parties(tables, schemas), odd),

@@ -124,7 +124,7 @@ def test_without_noise_fine_tables_and_pairs_on_their_levels_are_exact(
     cut: Any,
 ) -> None:
     done, levels = found(
-        cut, Plan(private=False, fine=0.2, target="smoker", scouting=0.5)
+        cut, Plan(private=False, fine=0.2, target="smoker", first_pass_share=0.5)
     )
     codes = levels.fine.codes(FRAME)
     for place, weights in enumerate(levels.weights):
@@ -149,7 +149,7 @@ def test_all_releases_together_cost_the_budget_once_and_each_its_share(
 ) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
-    plan = Plan(fine=0.2, target="smoker", scouting=0.5)
+    plan = Plan(fine=0.2, target="smoker", first_pass_share=0.5)
     done = release(LocalParties(parties), schemas, plan)
     price = Counter[DiscreteGaussian]()
     for sigma, count in done.releases:
@@ -430,7 +430,7 @@ def test_the_fine_release_is_on_disk_before_levels_are_told_and_a_run_goes_on_fr
     cut: Any, tmp_path: Path
 ) -> None:
     tables, schemas = cut()
-    config = gram.Config(refined=3, **SMALL)
+    config = gram.Config(remeasured_pairs=3, **SMALL)
     parties = all_parties(tables, schemas)
     ledgers = {name: one.ledger for name, one in parties.items()}
 
@@ -480,7 +480,7 @@ def test_a_run_that_loses_a_holder_is_fitted_to_what_was_released(
             raise PartyAway(f"{name} is not connected.")
         return message
 
-    config = gram.Config(refined=2 if "3" in ended else 0, **SMALL)
+    config = gram.Config(remeasured_pairs=2 if "3" in ended else 0, **SMALL)
     outcome = gram.train(config, Seen(parties, leave), schemas)
     assert outcome.trained.card["ended"] == f"after {ended} releases: {gone} went away"
     assert len(Generator.from_parts(outcome.trained).sample(20, seed=0)) == 20
@@ -505,7 +505,7 @@ def test_a_holder_that_cannot_pay_for_the_pairs_leaves_the_fine_tables() -> None
 def test_a_party_goes_on_from_its_own_state_between_the_releases() -> None:
     tables, schemas = columns()
     parties = all_parties(tables, schemas)
-    plan = Plan(fine=0.2, refined=3, scouting=0.5)
+    plan = Plan(fine=0.2, remeasured_pairs=3, first_pass_share=0.5)
     plain = release(
         LocalParties(all_parties(tables, schemas)), schemas, plan, choose=pick
     )
@@ -594,7 +594,7 @@ def test_what_a_holder_could_not_pay_for_cannot_be_had_as_a_refinement() -> None
             raise BudgetExceeded(f"{name}: no.")
         return message
 
-    plan = Plan(fine=0.2, refined=3, scouting=0.5)
+    plan = Plan(fine=0.2, remeasured_pairs=3, first_pass_share=0.5)
     release(Seen(parties, poorer), schemas, plan, choose=pick)
     assert all(one.ledger.spend().total() == MOVED for one in parties.values())
 

@@ -312,7 +312,7 @@ def test_people_who_do_not_match_the_alignment_are_refused(change: Any) -> None:
 
 def test_parties_of_a_grid_rebuilt_between_all_messages_measure_alike() -> None:
     tables, schemas = by_grid()
-    plan = Plan(refined=3, scouting=0.6, triples=(TRIPLE,))
+    plan = Plan(remeasured_pairs=3, first_pass_share=0.6, triples=(TRIPLE,))
     plain = measured(tables, schemas, plan, chunk=20, choose=pick)
     ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
     build = {

@@ -70,7 +70,7 @@ ROWS = pd.DataFrame(
     }
 )
 # fine tables, all pairs on bought levels, and the target's pairs once more
-CONFIG = gram.Config(fine=0.5, target="ill", scouting=0.3, searched_triples=0)
+CONFIG = gram.Config(fine=0.5, target="ill", first_pass_share=0.3, searched_triples=0)
 SECRET = "the-only-mauve"
 
 
@@ -180,7 +180,7 @@ def masks_are_used_once() -> None:
         drawn[key, start] += 1
         return honest(key, start, size)
 
-    plan = Plan(target=schemas["holder 0"].names[0], scouting=0.3)
+    plan = Plan(target=schemas["holder 0"].names[0], first_pass_share=0.3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ring, "keystream", noted)
         found = release(

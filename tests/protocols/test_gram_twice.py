@@ -60,7 +60,9 @@ def test_refined_pairs_and_triples_are_exact_without_noise(cut: Any) -> None:
     found = measured(
         tables,
         schemas,
-        Plan(private=False, refined=3, scouting=0.5, triples=(triple,)),
+        Plan(
+            private=False, remeasured_pairs=3, first_pass_share=0.5, triples=(triple,)
+        ),
         choose=pick,
     )
     assert torch.equal(found.gram.long(), true_gram(SCHEMA.select(columns)))
@@ -75,8 +77,8 @@ def test_refined_pairs_and_triples_are_exact_without_noise(cut: Any) -> None:
 def test_both_releases_together_cost_the_budget_once(cut: Any) -> None:
     tables, schemas = cut()
     plan = Plan(
-        refined=3,
-        scouting=0.6,
+        remeasured_pairs=3,
+        first_pass_share=0.6,
         triples=(tuple(next(iter(schemas.values())).names[:3]),),
     )
     parties = all_parties(tables, schemas)
@@ -93,7 +95,7 @@ def test_both_releases_together_cost_the_budget_once(cut: Any) -> None:
 
 def test_a_refined_pair_is_the_weighted_mean_of_two_measurements() -> None:
     tables, schemas = by_columns(2)
-    plan = Plan(refined=3, scouting=0.3)
+    plan = Plan(remeasured_pairs=3, first_pass_share=0.3)
     true = true_gram(Grid.from_schemas(schemas).join(schemas))
     errors = []
     for seed in range(4):
@@ -117,7 +119,12 @@ def test_a_refined_pair_is_the_weighted_mean_of_two_measurements() -> None:
 def test_the_second_release_shows_the_chosen_pairs_alone() -> None:
     tables, schemas = by_rows(2)
     seen = Seen(all_parties(tables, schemas, budget=FREE))
-    release(seen, schemas, Plan(private=False, refined=3, scouting=0.5), choose=pick)
+    release(
+        seen,
+        schemas,
+        Plan(private=False, remeasured_pairs=3, first_pass_share=0.5),
+        choose=pick,
+    )
     a, b = (reply for _, ask, reply in seen.log if asked(ask, "again"))
     total = a.parts.value["0×0"] + b.parts.value["0×0"]
     column = torch.repeat_interleave(torch.tensor(all_sizes()))
@@ -153,7 +160,12 @@ def test_other_pairs_than_were_announced_are_refused_and_not_charged() -> None:
             )
         return message
 
-    release(Seen(parties, odd), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    release(
+        Seen(parties, odd),
+        schemas,
+        Plan(remeasured_pairs=3, first_pass_share=0.5),
+        choose=pick,
+    )
     assert len(tried) == 2 * 7
 
 
@@ -161,11 +173,11 @@ def test_other_pairs_than_were_announced_are_refused_and_not_charged() -> None:
     ("settings", "why"),
     [
         *(
-            ({"scouting": share}, "scouting must lie")
+            ({"first_pass_share": share}, "first_pass_share must lie")
             for share in (0.0, 1e-12, 1 - 1e-12, 1.0, math.nan)
         ),
         *(
-            ({"refined": pairs}, "28 pairs of columns")
+            ({"remeasured_pairs": pairs}, "28 pairs of columns")
             for pairs in (29, 10**18, 10**400)
         ),
     ],
@@ -184,14 +196,17 @@ def test_a_second_release_that_cannot_be_made_is_refused_before_the_first_is_pri
 
     with pytest.raises(ConfigError, match=why):
         release(
-            Seen(parties, endless), schemas, Plan(refined=3, scouting=0.5), choose=pick
+            Seen(parties, endless),
+            schemas,
+            Plan(remeasured_pairs=3, first_pass_share=0.5),
+            choose=pick,
         )
-    if "refined" in settings:
+    if "remeasured_pairs" in settings:
         with pytest.raises(ConfigError, match=why):
             release(
                 LocalParties(parties),
                 schemas,
-                Plan(scouting=0.5, **settings),
+                Plan(first_pass_share=0.5, **settings),
                 choose=pick,
             )
     assert not any(one.ledger.entries()[1:] for one in parties.values())
@@ -214,7 +229,10 @@ def test_after_a_first_release_neither_it_nor_the_second_is_made_again() -> None
 
     with pytest.raises(MessageError, match=r"joint\.release was not expected"):
         release(
-            Seen(parties, again), schemas, Plan(refined=3, scouting=0.5), choose=pick
+            Seen(parties, again),
+            schemas,
+            Plan(remeasured_pairs=3, first_pass_share=0.5),
+            choose=pick,
         )
     assert parties["host 0"].ledger.spend().total() == cells() + 3
 
@@ -230,7 +248,10 @@ def test_one_who_goes_between_the_releases_has_paid_for_the_first_alone() -> Non
 
     with pytest.raises(PartyError, match="went away"):
         release(
-            Seen(parties, leave), schemas, Plan(refined=3, scouting=0.5), choose=pick
+            Seen(parties, leave),
+            schemas,
+            Plan(remeasured_pairs=3, first_pass_share=0.5),
+            choose=pick,
         )
     assert [one.ledger.spend().total() for one in parties.values()] == [
         cells(),
@@ -278,7 +299,7 @@ def test_a_server_that_asks_holders_for_other_pairs_than_each_other_gets_none(
             return replace(message, terms=message.terms | {"pairs": pairs})
         return message
 
-    plan = Plan(target=target, refined=len(one), scouting=0.5)
+    plan = Plan(target=target, remeasured_pairs=len(one), first_pass_share=0.5)
     seen = Seen(parties, apart)
     with pytest.raises(MessageError, match="told other terms"):
         release(seen, schemas, plan, choose=lambda found, chosen: torch.tensor(one))
@@ -301,7 +322,10 @@ def test_chosen_pairs_are_proposed_once_and_not_released_without(cut: Any) -> No
 
     with pytest.raises(MessageError, match=r"joint\.propose was not expected"):
         release(
-            Seen(parties, hasty), schemas, Plan(refined=3, scouting=0.5), choose=pick
+            Seen(parties, hasty),
+            schemas,
+            Plan(remeasured_pairs=3, first_pass_share=0.5),
+            choose=pick,
         )
     assert all(one.ledger.spend().total() == cells() for one in parties.values())
 
@@ -339,7 +363,9 @@ WITH_TARGET = torch.tensor(
 @pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
 def test_pairs_with_the_target_are_exact_without_noise(cut: Any) -> None:
     tables, schemas = cut()
-    found = measured(tables, schemas, Plan(private=False, target=TARGET, scouting=0.5))
+    found = measured(
+        tables, schemas, Plan(private=False, target=TARGET, first_pass_share=0.5)
+    )
     assert torch.equal(
         found.gram.long(), true_gram(Grid.from_schemas(schemas).join(schemas))
     )
@@ -351,7 +377,9 @@ def test_pairs_with_the_target_have_less_noise_at_the_price_of_the_others(
 ) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
-    found = release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=0.6))
+    found = release(
+        LocalParties(parties), schemas, Plan(target=TARGET, first_pass_share=0.6)
+    )
     plain = measured(tables, schemas, Plan())
     joint = Grid.from_schemas(schemas).join(schemas)
     column = torch.repeat_interleave(torch.tensor(Codec(joint).sizes))
@@ -401,7 +429,7 @@ def test_the_share_follows_from_how_many_people_are_known(
     found = release(
         LocalParties(parties),
         schemas,
-        Plan(target=TARGET, scouting=None, public_people=people),
+        Plan(target=TARGET, first_pass_share=None, public_people=people),
     )
     share = again_of(found)
     assert 0.2 < share < 0.9
@@ -416,7 +444,7 @@ def test_over_rows_no_share_tells_how_many_there_are() -> None:
     tables, schemas = by_rows(2)
     fewer = {name: frame.iloc[::2] for name, frame in tables.items()}
     for people, share in ((None, 0.2), (1, 0.9), (10**400, 0.2)):
-        plan = Plan(target=TARGET, scouting=None, public_people=people)
+        plan = Plan(target=TARGET, first_pass_share=None, public_people=people)
         both = [
             release(LocalParties(all_parties(held, schemas)), schemas, plan)
             for held in (tables, fewer)
@@ -437,7 +465,7 @@ def test_a_number_of_people_that_is_none_is_refused_and_nothing_is_charged(
         release(
             LocalParties(parties),
             schemas,
-            Plan(target=TARGET, scouting=None, public_people=people),
+            Plan(target=TARGET, first_pass_share=None, public_people=people),
         )
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
@@ -455,7 +483,7 @@ def test_a_server_that_leaves_a_pair_with_the_target_for_another_is_refused() ->
             else message
         )
 
-    plan = Plan(target=TARGET, refined=1, scouting=0.5)
+    plan = Plan(target=TARGET, remeasured_pairs=1, first_pass_share=0.5)
     with pytest.raises(MessageError, match=f"all pairs with {TARGET} were due"):
         release(
             Seen(parties, odd),
@@ -474,7 +502,9 @@ def test_a_target_that_nobody_has_is_refused_and_nothing_is_charged(cut: Any) ->
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
     with pytest.raises(ConfigError, match='nobody has a column "shoes"'):
-        release(LocalParties(parties), schemas, Plan(target="shoes", scouting=0.5))
+        release(
+            LocalParties(parties), schemas, Plan(target="shoes", first_pass_share=0.5)
+        )
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 
@@ -483,10 +513,12 @@ def test_fewer_pairs_than_the_target_has_cannot_be_asked_for() -> None:
     parties = all_parties(tables, schemas)
 
     def fewer(name: str, message: Any) -> Any:
-        return told(message, refined=-3)
+        return told(message, remeasured_pairs=-3)
 
-    with pytest.raises(ConfigError, match="refined"):
-        release(Seen(parties, fewer), schemas, Plan(target=TARGET, scouting=0.5))
+    with pytest.raises(ConfigError, match="remeasured_pairs"):
+        release(
+            Seen(parties, fewer), schemas, Plan(target=TARGET, first_pass_share=0.5)
+        )
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 
@@ -494,7 +526,7 @@ def test_pairs_are_chosen_besides_those_with_the_target() -> None:
     tables, schemas = by_rows(2)
     seen = Seen(all_parties(tables, schemas))
     gram.train(
-        gram.Config(target=TARGET, refined=4, searched_triples=0, **SMALL),
+        gram.Config(target=TARGET, remeasured_pairs=4, searched_triples=0, **SMALL),
         seen,
         schemas,
     )
@@ -520,7 +552,9 @@ def test_a_triple_of_columns_of_two_holders_is_refused(triple: Any) -> None:
 def test_a_whole_run_with_refined_pairs_and_triples_gives_a_generator() -> None:
     tables, schemas = by_grid()
     parties = all_parties(tables, schemas)
-    config = gram.Config(refined=9, scouting=0.5, triples=(TRIPLE,), **SMALL)
+    config = gram.Config(
+        remeasured_pairs=9, first_pass_share=0.5, triples=(TRIPLE,), **SMALL
+    )
     outcome = gram.train(config, LocalParties(parties), schemas)
     assert len(Generator.from_parts(outcome.trained).sample(5, seed=0)) == 5
     for name, one in parties.items():

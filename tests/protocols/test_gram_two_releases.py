@@ -69,13 +69,13 @@ def leaving(who: str, step: Any) -> Any:
     ("cut", "step", "settings"),
     [
         (lambda: by_columns(2), "again", {"target": TARGET}),
-        (lambda: by_columns(3), Propose, {"refined": 3}),
+        (lambda: by_columns(3), Propose, {"remeasured_pairs": 3}),
         (
             lambda: by_rows(3),
             "again",
-            {"refined": 3, "scouting": 0.4, "triples": (TRIPLE,)},
+            {"remeasured_pairs": 3, "first_pass_share": 0.4, "triples": (TRIPLE,)},
         ),
-        (by_grid, "again", {"target": TARGET, "refined": 2}),
+        (by_grid, "again", {"target": TARGET, "remeasured_pairs": 2}),
     ],
     ids=[
         "columns, a target",
@@ -123,7 +123,7 @@ def test_a_run_that_loses_a_holder_between_two_releases_ends_with_the_first(
 def again(config: gram.Config) -> int:
     """The cells that a person moves in the second release."""
     return (
-        config.refined
+        config.remeasured_pairs
         + (len(SCHEMA.columns) - 1) * (config.target is not None)
         + len(config.triples)
     )
@@ -143,7 +143,7 @@ def test_the_first_release_is_on_disk_before_the_second_is_asked_for(
         return message
 
     gram.train(
-        gram.Config(refined=3, **SMALL),
+        gram.Config(remeasured_pairs=3, **SMALL),
         Seen(parties, look),
         schemas,
         checkpoint=tmp_path,
@@ -160,7 +160,7 @@ def test_a_server_that_is_killed_between_two_releases_is_resumed_from_the_first(
 ) -> None:
     tables, schemas = cut()
     ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
-    config = gram.Config(refined=3, **SMALL)
+    config = gram.Config(remeasured_pairs=3, **SMALL)
 
     def killed(name: str, message: Any) -> Any:
         if isinstance(message, Propose):
@@ -172,7 +172,7 @@ def test_a_server_that_is_killed_between_two_releases_is_resumed_from_the_first(
     }
     with pytest.raises(SystemExit):
         gram.train(config, Seen(parties, killed), schemas, checkpoint=tmp_path)
-    other = gram.Config(refined=4, **SMALL)
+    other = gram.Config(remeasured_pairs=4, **SMALL)
     with pytest.raises(ConfigError, match="not what these settings ask for"):
         gram.train(
             other, LocalParties(parties), schemas, checkpoint=tmp_path, resume=True
@@ -233,12 +233,15 @@ def test_a_holder_that_cannot_pay_for_the_second_release_leaves_the_first() -> N
         return message
 
     found = release(
-        Seen(parties, poorer), schemas, Plan(refined=3, scouting=0.5), choose=pick
+        Seen(parties, poorer),
+        schemas,
+        Plan(remeasured_pairs=3, first_pass_share=0.5),
+        choose=pick,
     )
     plain = release(
         LocalParties(all_parties(tables, schemas)),
         schemas,
-        Plan(refined=3, scouting=0.5),
+        Plan(remeasured_pairs=3, first_pass_share=0.5),
         choose=pick,
     )
     assert "this step costs" in found.ended
@@ -266,12 +269,12 @@ def test_what_a_fresh_run_is_refused_is_not_taken_for_an_absence(refusal: Any) -
     parties = Seen(all_parties(tables, schemas), refuse)
     if refusal is BudgetExceeded:
         assert (
-            release(parties, schemas, Plan(target=TARGET, scouting=0.5)).ended
+            release(parties, schemas, Plan(target=TARGET, first_pass_share=0.5)).ended
             == "host 0: no."
         )
     else:
         with pytest.raises(PartyError, match="no"):
-            release(parties, schemas, Plan(target=TARGET, scouting=0.5))
+            release(parties, schemas, Plan(target=TARGET, first_pass_share=0.5))
 
 
 def test_the_first_release_alone_costs_what_its_share_says() -> None:
@@ -280,7 +283,7 @@ def test_the_first_release_alone_costs_what_its_share_says() -> None:
     found = release(
         Seen(parties, lambda name, message: leave_all(message)),
         schemas,
-        Plan(target=TARGET, scouting=0.5),
+        Plan(target=TARGET, first_pass_share=0.5),
     )
     assert found.gone == list(tables)
     price = spend_of((sigma, int(count)) for sigma, count in found.releases)
@@ -312,6 +315,10 @@ def test_what_was_agreed_about_some_people_ends_when_they_are_aligned_anew() -> 
         MessageError,
         match=r"release was not expected here\. Nothing was computed or sent",
     ):
-        release(Seen(parties, aligned_anew), schemas, Plan(target=TARGET, scouting=0.8))
+        release(
+            Seen(parties, aligned_anew),
+            schemas,
+            Plan(target=TARGET, first_pass_share=0.8),
+        )
     assert holder.agreement is None
     assert holder.pair is None

@@ -149,7 +149,7 @@ def test_a_holder_that_goes_away_between_two_releases_leaves_the_first(
     desk: Desk,
 ) -> None:
     body = tomllib.loads((desk.folder / "run.toml").read_text())
-    settings = {"refined": 4, "components": 64, "steps": 200, "device": "cpu"}
+    settings = {"remeasured_pairs": 4, "components": 64, "steps": 200, "device": "cpu"}
     (desk.folder / "run.toml").write_text(
         tomli_w.dumps(body | {"protocol": "gram", "settings": settings})
     )

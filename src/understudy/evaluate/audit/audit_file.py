@@ -201,9 +201,10 @@ def _joint_case(subject: Subject, *, alone: bool = False) -> Case:
 CASES: dict[str, Callable[[Subject], Case]] = {
     "plain": _protocol_case,
     "critic": _critic_case,
-    # without refined pairs, whose choice takes a fit: their budget goes into the others
+    # without `remeasured_pairs`, whose choice takes a fit: their budget goes into the
+    # others
     "gram": lambda of: _joint_case(
-        replace(of, schemas=of.tables, config=replace(of.config, refined=0))
+        replace(of, schemas=of.tables, config=replace(of.config, remeasured_pairs=0))
     ),
     "joint": _joint_case,
     "joint-alone": partial(_joint_case, alone=True),

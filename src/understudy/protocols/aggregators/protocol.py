@@ -73,7 +73,7 @@ _POWER = 1 / 8
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings, PairsOfAll):
-    """What `scouting` leaves of the budget is for the `target`'s pairs."""
+    """What `first_pass_share` leaves of the budget is for the `target`'s pairs."""
 
 
 class TableTerms(Terms):
@@ -204,8 +204,8 @@ class TableTerms(Terms):
             return 1.0
         config = self.config
         again = 0.2
-        if config.scouting is not None:
-            again = 1 - config.scouting
+        if config.first_pass_share is not None:
+            again = 1 - config.first_pass_share
         elif config.public_people is not None:
             again = again_share(
                 config.public_people,

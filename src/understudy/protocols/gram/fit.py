@@ -207,7 +207,7 @@ class Chooser:
     def pairs(self, besides: Tensor) -> Tensor:
         """The strongest pairs of columns besides these, (n, 2)."""
         return strongest_pairs(
-            self.fit(), self.config.refined, besides=besides, ties=self.ties
+            self.fit(), self.config.remeasured_pairs, besides=besides, ties=self.ties
         )
 
     def tables(self, among: Tensor, most: int, noise: float) -> Tensor:

@@ -199,7 +199,11 @@ def _words(study: Any, searched: bool | None) -> list[str]:
         if config.target and layout.columns > 1
         else []
     )
-    twice += [f"the {config.refined:,} strongest"] if config.refined else []
+    twice += (
+        [f"the {config.remeasured_pairs:,} strongest"]
+        if config.remeasured_pairs
+        else []
+    )
     second = [f"pairs once more: {', '.join(twice)}"] if twice else []
     if study.searched and searched is not False:
         second.append(f"up to {study.searched} three-way tables that go beyond pairs")
@@ -350,7 +354,7 @@ def _warnings(
             f"It takes about {memory / 1e9:.0f} GB, and this machine has "
             f"{there / 1e9:.0f}."
         )
-    told = (config.scouting, people, config.public_people)
+    told = (config.first_pass_share, people, config.public_people)
     if (
         config.target is not None
         and told == (None, None, None)

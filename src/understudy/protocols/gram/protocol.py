@@ -82,22 +82,31 @@ class GramPricing(CellPricing):
         config = self.config
         known = people or self.config.public_people
         fine = config.fine
-        scouting = 1 - AGAIN if config.scouting is None else config.scouting
+        first_pass_share = (
+            1 - AGAIN if config.first_pass_share is None else config.first_pass_share
+        )
         if known is not None and config.private:
             # of all pairs, with that part of the budget
-            noise = self.noise_within(budget, self._split(scouting, fine))[
+            noise = self.noise_within(budget, self._split(first_pass_share, fine))[
                 -1 - self.again - self.searches
             ]
             if self.bins and level_count(known, noise) >= self.bins:
                 fine = LEAST_FINE
-            if config.scouting is None and config.target is not None and self.again:
-                scouting = 1 - again_share(known, noise * scouting**0.5)
-        return self._split(scouting, fine)
+            if (
+                config.first_pass_share is None
+                and config.target is not None
+                and self.again
+            ):
+                first_pass_share = 1 - again_share(known, noise * first_pass_share**0.5)
+        return self._split(first_pass_share, fine)
 
-    def _split(self, scouting: float, fine: float) -> list[float]:
-        pairs = [scouting, 1 - scouting] if self.again else [1.0]
+    def _split(self, first_pass_share: float, fine: float) -> list[float]:
+        pairs = [first_pass_share, 1 - first_pass_share] if self.again else [1.0]
         if self.searches:
-            pairs[1:] = [(1 - scouting) * SEARCH, (1 - scouting) * (1 - SEARCH)]
+            pairs[1:] = [
+                (1 - first_pass_share) * SEARCH,
+                (1 - first_pass_share) * (1 - SEARCH),
+            ]
         if not self.buys:
             return pairs
         # All that is counted of single columns has the same noise.
@@ -126,8 +135,8 @@ class Gram(Study[TableRows]):
         "private",
         "fine",
         "target",
-        "refined",
-        "scouting",
+        "remeasured_pairs",
+        "first_pass_share",
         "public_people",
         "triples",
         "chosen_triples",
@@ -154,7 +163,9 @@ class Gram(Study[TableRows]):
                 )
         self.layout.check_width()
         self.grid.check_most_holders(config.most_holders)
-        self.twice = config.refined + len(self.layout.pairs_with(config.target))
+        self.twice = config.remeasured_pairs + len(
+            self.layout.pairs_with(config.target)
+        )
         beside = (
             0
             if config.target is None
@@ -177,7 +188,7 @@ class Gram(Study[TableRows]):
         # whether something is measured after all pairs were
         self.second = bool(self.twice or self.searched)
         # else what it is follows from the settings
-        self._chooses = bool(config.refined or self.most_triples)
+        self._chooses = bool(config.remeasured_pairs or self.most_triples)
         _ = self.spreads
 
     @property
@@ -444,7 +455,7 @@ class Gram(Study[TableRows]):
             return terms
         pairs = layout.pairs_with(target)
         tables = torch.empty(0, 2, dtype=torch.int64)
-        if self.config.refined:
+        if self.config.remeasured_pairs:
             pairs = torch.cat([pairs, chooser.pairs(pairs)])
         if self.most_triples and target is not None:
             among = layout.tables_beside(target)

@@ -70,13 +70,13 @@ FINE = Takes(f"0, or between {LEAST_FINE} and {MOST_FINE}", named=_fine)
 @dataclass(frozen=True, kw_only=True)
 class PairsOfAll(Declared):
     """All pairs are measured, those with a `target` better, and a mixture is fitted to
-    them. `scouting` is the share of the budget that all pairs take alike: by default
-    .8, and less where people are few beside the noise (`again_share`). How many there
-    are is known where columns are split; elsewhere `public_people` says it.
+    them. `first_pass_share` is the share of the budget that all pairs take alike: by
+    default .8, and less where people are few beside the noise (`again_share`). How many
+    there are is known where columns are split; elsewhere `public_people` says it.
     """
 
     target: str | None = usual.target()
-    scouting: float | None = setting(
+    first_pass_share: float | None = setting(
         None,
         between(0.05, 0.95),
         "share of the budget for all pairs, where some are measured twice; by "
@@ -103,7 +103,7 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     with it are measured a second time. What a classifier learns gains much by it, most
     on wide tables, and other pairs hardly suffer (benchmarks/joint). The fit is drawn
     to tables of three columns with it that have no more than the pairs say, and rows
-    draw it by their other columns (`tables/target.py`). `refined`
+    draw it by their other columns (`tables/target.py`). `remeasured_pairs`
     (`tables/strongest.py`): by default none: of tables with up to 561 columns a choice
     gained on one alone. `triples` share the second release's part of the budget, where
     pairs are measured twice. `chosen_triples` (`tables/strongest.py`): of one holder's
@@ -127,7 +127,7 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         "share of the budget for fine tables, by which levels are chosen where "
         "none are declared; 0: even bins",
     )
-    refined: int = setting(
+    remeasured_pairs: int = setting(
         0,
         NONE_OR_MORE,
         "how many other pairs are measured a second time: the strongest by the "
