@@ -163,7 +163,7 @@ def measure(job: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
     )
     sizes = [size for column, size in enumerate(codec.sizes) if column != place]
     score = partial(classification_scores, held.target)
-    scores, _ = score_model(
+    scores, *_ = score_model(
         "boosting", learn, held.features, sizes, codec.sizes[place], seed, score
     )
     figures["tstr_boosting_auc"] = scores["auc"]

@@ -380,7 +380,7 @@ def learned(
     score = partial(classification_scores, test.target)
     scores: dict[str, float | None] = {}
     for model in MODELS:
-        found, _ = score_model(
+        found, *_ = score_model(
             model, train, test.features, sizes, codec.sizes[place], seed, score
         )
         scores |= {

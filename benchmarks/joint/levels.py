@@ -443,7 +443,7 @@ def run(
         for part in (drawn, test)
     )
     score = partial(classification_scores, real.target)
-    scores, _ = score_model(
+    scores, *_ = score_model(
         "boosting", learn, real.features, rest, sizes[target], 0, score
     )
     found |= {name: float(scores[name]) for name in ("f1", "auc")}

@@ -175,7 +175,7 @@ def learned(
             np.asarray(fitted.levels(people, FastRng(draw).uniform), dtype=np.int64)
         )
         score = partial(classification_scores, real.target)
-        found, _ = score_model(
+        found, *_ = score_model(
             "boosting", rows, real.features, sizes, classes, 0, score
         )
         scores.append([float(found["f1"]), float(found["auc"])])

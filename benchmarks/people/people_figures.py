@@ -35,7 +35,7 @@ def figures(
     for model, name in (("boosting", "auc"), ("mlp", "auc_mlp")):
         if model in models:
             sizes = [codec.sizes[column] for column in rest]
-            scores, _ = score_model(
+            scores, *_ = score_model(
                 model,
                 made_rows,
                 test_rows.features,

@@ -70,7 +70,7 @@ def measured(
         }
 
     for model in MODELS:
-        scores, _ = score_model(
+        scores, *_ = score_model(
             model, train, held.features, sizes, codec.sizes[place], seed, score
         )
         for name in SCORES:

@@ -152,7 +152,7 @@ def learned(made: Any, test: Any, codec: Codec, place: int) -> float:
     )
     score = partial(classification_scores, real.target)
     sizes = [codec.sizes[column] for column in rest]
-    found, _ = score_model(
+    found, *_ = score_model(
         "boosting", rows, real.features, sizes, codec.sizes[place], 0, score
     )
     auc = found["auc"]

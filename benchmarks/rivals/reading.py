@@ -396,7 +396,7 @@ def learned(
         for codes in (made, test)
     )
     score = partial(classification_scores, real.target)
-    found, _ = score_model(
+    found, *_ = score_model(
         "boosting", rows, real.features, rest, sizes[target], 0, score
     )
     return {name: float(found[name]) for name in ("f1", "auc")}
