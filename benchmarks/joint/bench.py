@@ -25,7 +25,8 @@ short leaves the rest undone.
     bootstrap      the real rows, drawn with replacement, not private
 
 Synthetic rows, as many as real ones, are held against the real ones (2-, 3- and 4-way
-AVD within a holder's columns, across holders and over all, CMD) and classifiers that
+AVD within a holder's columns, across holders and over all, CMD; what is kept of the
+strongest pairs, and their distance: `common/strong_pairs.py`) and classifiers that
 learned from them against the fifth that was held out. Of Census the first 100,000
 people of the seed's order are taken, as in benchmarks/vertical. `seconds` is the whole
 run by the wall clock; `up_mb` and `down_mb` are per holder.
@@ -52,7 +53,7 @@ import numpy as np
 import pandas as pd
 from tables import CUTS, NAMES, Public, load
 
-from common import publication
+from common import publication, strong_pairs
 from common.grid import Grid, grid_options
 from common.options import quick
 from common.publication import DELTA, ENDS
@@ -87,6 +88,7 @@ CENTRAL = ("MST", "AIM", "MST-equal", "AIM-equal")
 MODELS = ("mlp", "boosting")
 FIGURES = (
     *publication.scoped(("avd2", "avd3", "avd4", "cmd")),
+    *strong_pairs.FIGURES,
     *publication.downstream(MODELS, ("acc", "f1", "auc")),
 )
 
@@ -311,10 +313,14 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
         for kind, own in scores.items()
         for name, value in own.items()
     }
+    codec = Codec(table.schema)
+    names = list(table.schema.names)
+    held = [codec.codes(frame[names]) for frame in (table.train, made)]
+    figures |= strong_pairs.strong_pairs(*held, codec.sizes).figures
     size = {
         "people": len(table.train),
         "columns": len(owner),
-        "width": Codec(table.schema).width,
+        "width": codec.width,
     }
     paid = {"delta": DELTA if cell.epsilon else ""}
     known = publication.rounded(figures, FIGURES)

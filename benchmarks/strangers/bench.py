@@ -21,9 +21,11 @@ of the kind "line": its mark, how far the worst of what it is about is off in tr
 (`off`, `worst`; `truth.py`), and whether the line is a wrong "good" (`wrong_line`). The
 row with column "(all)" has the AUC of gradient boosting that learned from synthetic
 rows and from real ones, tested on rows held out, the mean distance of pairs as the page
-has it, what the card said that can be expected, what was warned of, seconds, and CPU
-seconds of the one line (`cpu`). Columns are measured on the rows as they came, not
-through a schema. Noise is not seeded: a seed is only the number of a repetition.
+has it, what the card said that can be expected, what was warned of, seconds, CPU seconds
+of the one line (`cpu`), and what is kept of the strongest pairs, their distance and
+that of all pairs, on 16 quantiles of numbers (`common/strong_pairs.py`). Columns are
+measured on the rows as they came, not through a schema. Noise is not seeded: a seed is
+only the number of a repetition.
 """
 
 import argparse
@@ -60,7 +62,7 @@ from truth import (
 )
 
 import understudy as us
-from common import publication
+from common import publication, strong_pairs
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.data.column import OTHER
@@ -143,6 +145,7 @@ FIELDS = [
     "off",
     "worst",
     "wrong_line",
+    *strong_pairs.FIGURES,
 ]
 GRID = Grid(
     fields=FIELDS,
@@ -236,6 +239,11 @@ def measure(cell: Cell, args: dict[str, Any]) -> list[dict[str, Any]]:
         "seconds": round(seconds, 1),
         "cpu": round(cpu, 1),
     }
+    common = strong_pairs.common_codes(
+        *(with_days_as_numbers(frame, table) for frame in (table.train, read))
+    )
+    strongest = strong_pairs.strong_pairs(*common).figures
+    whole |= publication.rounded(strongest, strong_pairs.FIGURES)
     predicted = sorted({figure.key.column for figure in compared.predictions.figures})
     lines = lines_beside_truth(
         verdict_lines(compared), predicted, rows, table, read, cell.seed
@@ -310,6 +318,11 @@ def as_numbers(frame: pd.DataFrame, name: str, kind: str) -> "pd.Series[float]":
     if found is not None:
         read[cells.notna()] = found
     return read
+
+
+def with_days_as_numbers(frame: pd.DataFrame, table: Stranger) -> pd.DataFrame:
+    names = [str(name) for name in frame if kind_of(table.train[name]) == "day"]
+    return frame.assign(**{name: as_numbers(frame, name, "day") for name in names})
 
 
 def as_words(frame: pd.DataFrame, name: str) -> "pd.Series[Any]":
