@@ -162,8 +162,8 @@ class FedAvg(Study[Rows]):
         "clip",
         "learning_rate",
         "target",
-        "colluding",
-        "most_holders",
+        "max_colluding",
+        "max_holders_per_person",
         "private",
     )
 
@@ -172,7 +172,7 @@ class FedAvg(Study[Rows]):
         self.features = common_features(schemas, config.target)
         self.shape = len(self.features.labels), math.prod(self.features.shape) + 1
         in_range(2, MOST_INPUTS, **{"features and a bias": self.shape[1]})
-        self.grid.check_most_holders(config.most_holders)
+        self.grid.check_max_holders_per_person(config.max_holders_per_person)
 
     @cached_property
     def releases(self) -> Mapping[str, str]:
@@ -184,7 +184,9 @@ class FedAvg(Study[Rows]):
     @cached_property
     def pricing(self) -> VectorPricing:
         return VectorPricing(
-            self.config.colluding, self.config.most_holders, (1.0,) * self.config.rounds
+            self.config.max_colluding,
+            self.config.max_holders_per_person,
+            (1.0,) * self.config.rounds,
         )
 
     def people_at(self, rows: Any) -> int:
@@ -220,8 +222,8 @@ class FedAvg(Study[Rows]):
             raise MessageError(
                 f"a weight is beyond ±{FAR // WEIGHT}.", effect=Effect.NOTHING_CHARGED
             )
-        holders = self.config.most_holders
-        scale = finest_scale(SCALES, noise, reach, most_holders=holders)
+        holders = self.config.max_holders_per_person
+        scale = finest_scale(SCALES, noise, reach, max_holders_per_person=holders)
         return Round(weights, self.config.clip, self.config.learning_rate, scale)
 
     # Algorithm 1, the server

@@ -28,7 +28,7 @@ class BytesParties:
         return tuple(self._build)
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         """Ask all the same, or each named party its own. Who is here does not go
         away.

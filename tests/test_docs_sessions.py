@@ -197,9 +197,7 @@ def test_people_upload_as_their_page_says(table: Table) -> None:
         .replace('"…"', f'"{key}"')
         .replace("phones", "study")
     )
-    run = run.replace(
-        "least_people = 1000", "least_people = 4\ncomponents = 4\nsteps = 5"
-    )
+    run = run.replace("min_people = 1000", "min_people = 4\ncomponents = 4\nsteps = 5")
     (table.folder / "hub" / "run.toml").write_text(run)
     study = table.typed("study", collect.command)
     hub = table.typed("hub", serve.command)

@@ -323,7 +323,11 @@ REFUSED = {
     ),
     "a setting that is not there": ({"stpes": 1}, ConfigError, 'Did you mean "steps"'),
     "no noise": ({"private": False}, ConfigError, "rehearsals"),
-    "more holders than one": ({"most_holders": 2}, ConfigError, "most_holders=2"),
+    "more holders than one": (
+        {"max_holders_per_person": 2},
+        ConfigError,
+        "max_holders_per_person=2",
+    ),
     "people with several rows": (
         {"person": "ill"},
         SchemaError,

@@ -32,14 +32,14 @@ def measured(
     schemas: Mapping[str, Any],
     config: Config,
     chunk: int = 0,
-    at_least: int | None = None,
+    min_holders: int | None = None,
 ) -> Measurements:
     """What a server gets."""
     return measure(
         VisitStudy(config, schemas),
         parties,
         chunk=chunk or config.chunk,
-        at_least=at_least,
+        min_holders=min_holders,
     )
 
 

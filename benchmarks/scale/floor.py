@@ -65,7 +65,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "16 triples with the outcome": {
         "public": True,
         "searched_triples": 0,
-        "chosen_triples": 16,
+        "target_triples": 16,
     },
     "the 3 triples named": {"searched_triples": 0, "triples": PLANTED},
     "2,048 parts": {"components": 2048},

@@ -341,7 +341,7 @@ class Worlds:
         return tuple(self.worlds[0])
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         replies = {}
         if self.trial.goes_back and self.rounds and self.trial.rng.random() < BACK:

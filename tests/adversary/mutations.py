@@ -63,7 +63,7 @@ SMALL: dict[str, tuple[Any, ...]] = {  # settings that also decide how long a ru
     "leave_out": ("nothing", "suspects"),
     "seed": (0, 7),
     "chunk": (1, 3, 25),
-    "colluding": (1, 2),
+    "max_colluding": (1, 2),
     "reporter": (
         "ps",
         "em-mds",

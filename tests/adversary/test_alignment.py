@@ -333,7 +333,7 @@ def test_who_cannot_pay_says_nothing_of_its_rows_where_they_are_matched_one_by_o
 class Mismatching(LocalParties):
     """A server that says of two people of the last holder that each is the other."""
 
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(self, message: Any, *, min_holders: int | None = None) -> dict[str, Any]:
         last = self.names[-1]
         if isinstance(message, dict) and isinstance(
             found := message.get(last), SharedPositions
@@ -342,7 +342,7 @@ class Mismatching(LocalParties):
             positions = found.positions.clone()
             positions[:2] = positions[:2].flip(0)
             message = message | {last: SharedPositions(positions=positions)}
-        return super().ask(message, at_least=at_least)
+        return super().ask(message, min_holders=min_holders)
 
 
 @pytest.mark.parametrize(

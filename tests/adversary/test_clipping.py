@@ -88,7 +88,7 @@ DISHONEST: list[dict[str, Any]] = [
     {"clip_norm": 1e30},
     {"learning_rate": 1e24},
     {"learning_rate": 10**400},
-    {"gan_rate": 1e9},
+    {"gan_learning_rate": 1e9},
     {"ratio_noise": 1e-30},
     {"batch": 10**12},
     {"hidden": 10**9},

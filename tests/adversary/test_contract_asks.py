@@ -35,7 +35,7 @@ class Opened(Recorded):
     openings_wanted = 1
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         replies = super().ask(message)
         if len(self.openings) == self.openings_wanted:

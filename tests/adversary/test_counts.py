@@ -206,16 +206,16 @@ def test_a_budget_that_no_noise_keeps_is_refused(budget):
     st.integers(1, 2000),
 )
 def test_the_honest_holders_shares_of_noise_never_add_up_to_less_than_the_whole(
-    sigma, parties, colluding
+    sigma, parties, max_colluding
 ):
     whole = rounded_up(sigma)
     try:
-        share = noise_share(whole, parties, colluding=colluding)
+        share = noise_share(whole, parties, max_colluding=max_colluding)
     except ConfigError:
         assert parties > 1
-        assert colluding >= parties
+        assert max_colluding >= parties
         return
-    assert max(1, parties - colluding) * share**2 >= whole**2
+    assert max(1, parties - max_colluding) * share**2 >= whole**2
 
 
 @pytest.mark.parametrize("bits", [32, 64])

@@ -62,7 +62,7 @@ class Server:
         return tuple(self.sessions)
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         self.asked.append(asks := addressed(message, self.names))
         return {name: self.put(name, ask) for name, ask in asks.items()}
@@ -393,7 +393,7 @@ class SameSeeds(LocalParties):
     due.
     """
 
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(self, message: Any, *, min_holders: int | None = None) -> dict[str, Any]:
         asks = addressed(message, self.names)
         if _multiplied(asks):
             raise KeyboardInterrupt
@@ -405,7 +405,7 @@ class SameSeeds(LocalParties):
                     for peer in seeds
                 }
                 asks[name] = replace(ask, seeds=own)  # type: ignore[call-arg]
-        return super().ask(asks, at_least=at_least)
+        return super().ask(asks, min_holders=min_holders)
 
 
 @pytest.mark.parametrize(

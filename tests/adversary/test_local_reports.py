@@ -366,7 +366,7 @@ def test_a_party_believes_no_settings_of_a_server_and_nothing_is_charged(name, v
         (fed_stdg, {"epsilon": 1.0, "magnitude_share": 1e-9}),
         (fed_stdg, {"epsilon": 1.0, "decay": 1e-300}),
         (fed_stdg, {"epsilon": 1.0, "penalty": math.nan}),
-        (wake_sleep, {"epsilon": 1.0, "dream_rate": 1e300}),
+        (wake_sleep, {"epsilon": 1.0, "dream_learning_rate": 1e300}),
         (wake_sleep, {"epsilon": 1.0, "average": math.nan}),
         (lopub, {"epsilon_total": math.nan}),
         (lopub, {"cap": 10**400}),

@@ -66,15 +66,16 @@ def test_a_holder_moves_counts_as_its_settings_say_whatever_the_opening_says(
 ) -> None:
     """Noise for a person at one holder would be too little for one at two."""
     holders = federation(tmp_path, 2)
-    config = gram.Config(most_holders=2)
+    config = gram.Config(max_holders_per_person=2)
     party = holders.parties("gram", run="r", config=config)["small"]
     begin = Begin(
         family="gram",
-        config=asdict(config) | {"most_holders": told},
+        config=asdict(config) | {"max_holders_per_person": told},
         schemas={name: s.to_dict() for name, s in holders.schemas.items()},
     )
     with pytest.raises(
-        MessageError, match=f"most_holders={told} was asked for, and 2 was agreed to"
+        MessageError,
+        match=f"max_holders_per_person={told} was asked for, and 2 was agreed to",
     ):
         party.answer(begin)
     assert not holders.holders["small"].ledger.spend(run="r")

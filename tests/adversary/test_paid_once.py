@@ -56,7 +56,7 @@ class Sessions:
         return tuple(self.sessions)
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         self.number += 1
         replies: dict[str, Any] = {}

@@ -140,21 +140,23 @@ def test_a_person_at_two_holders_moves_the_released_counts_by_two() -> None:
     assert (seen[1].gram - seen[0].gram).max() == 2
 
 
-@pytest.mark.parametrize("most_holders", [2, 3])
+@pytest.mark.parametrize("max_holders_per_person", [2, 3])
 def test_gram_over_rows_states_at_least_what_a_person_at_several_holders_loses(
-    most_holders: int,
+    max_holders_per_person: int,
 ) -> None:
-    privacy, card = released(federation(3), most_holders=most_holders)
+    privacy, card = released(
+        federation(3), max_holders_per_person=max_holders_per_person
+    )
     stated = privacy.epsilon(against="server")
     assert stated <= BUDGET.epsilon
     # one release, which every ledger holds
     assert stated == max(privacy.per_party().values())
     ((sigma, cells),) = card["releases"]
     assert cells == 3  # a, b, and the two together
-    for moved in ways(most_holders):
+    for moved in ways(max_holders_per_person):
         assert true_delta(sigma, moved * 3, stated) <= BUDGET.delta
     # Not more than it has to: at a noise of nine tenths the same price would be false.
-    assert true_delta(0.9 * sigma, [most_holders] * 3, stated) > BUDGET.delta
+    assert true_delta(0.9 * sigma, [max_holders_per_person] * 3, stated) > BUDGET.delta
 
 
 def test_gram_priced_for_people_at_one_holder_says_so_and_would_be_false_for_two():
@@ -168,7 +170,7 @@ def test_gram_priced_for_people_at_one_holder_says_so_and_would_be_false_for_two
     )
     assert "assumed: only one party holds each person" in str(privacy)
     assert any("nobody has checked it" in text for text in privacy.to_dict()["assumed"])
-    assert privacy.to_dict()["person"]["most_holders"] == 1
+    assert privacy.to_dict()["person"]["max_holders_per_person"] == 1
 
 
 @pytest.mark.parametrize("sigma", [0.4, 0.8, 2.0, 6.0])
@@ -184,21 +186,25 @@ def test_one_cell_moved_by_all_is_the_worst_that_rows_of_one_person_can_do(
 
 def test_a_party_of_gram_believes_no_server_about_how_many_holders_a_person_has():
     fed = federation(2)
-    parties = fed.parties("gram", run="r", config=gram.Config(most_holders=2))
+    parties = fed.parties("gram", run="r", config=gram.Config(max_holders_per_person=2))
     with pytest.raises(
-        MessageError, match="most_holders=1 was asked for, and 2 was agreed to"
+        MessageError,
+        match="max_holders_per_person=1 was asked for, and 2 was agreed to",
     ):
         gram.train(gram.Config(**GRAM), LocalParties(parties), fed.schemas)
     assert all(holder.ledger.spent() == 0 for holder in fed.holders.values())
 
 
-def test_most_holders_is_for_rows_and_for_no_more_than_there_are() -> None:
+def test_max_holders_per_person_is_for_rows_and_for_no_more_than_there_are() -> None:
     with pytest.raises(ConfigError, match="so many holders or more"):
-        released(federation(2), most_holders=3)
+        released(federation(2), max_holders_per_person=3)
     tables = {"one": rows(range(9))[["id", "a"]], "two": rows(range(9))[["id", "b"]]}
     schemas = {"one": SCHEMA.select(["a"]), "two": SCHEMA.select(["b"])}
     with pytest.raises(ConfigError, match="where columns are split"):
-        released(Federation.rehearsal(tables, schemas, budget=BUDGET), most_holders=2)
+        released(
+            Federation.rehearsal(tables, schemas, budget=BUDGET),
+            max_holders_per_person=2,
+        )
 
 
 # A grid, where alignment sees such a person, and a server that departs from it does not
@@ -250,8 +256,8 @@ def test_over_a_grid_a_departing_server_counts_a_person_as_often_as_every_column
         seen.append(Measured.from_releases(measure(Gram(config, fed.schemas), parties)))
     assert (seen[1].gram - seen[0].gram).max() == 2
     with pytest.raises(ConfigError, match="so many holders or more"):
-        released(two_by_two(2), most_holders=3)
-    privacy, card = released(two_by_two(2), most_holders=2)
+        released(two_by_two(2), max_holders_per_person=3)
+    privacy, card = released(two_by_two(2), max_holders_per_person=2)
     stated = privacy.epsilon(against="server")
     assert stated <= BUDGET.epsilon
     (sigma, within), (louder, across) = sorted(card["releases"])
@@ -291,7 +297,9 @@ def test_prices_of_parties_compose_over_as_many_as_hold_a_person() -> None:
         for name, eps in (("a", 0.5), ("b", 0.5), ("c", 0.25))
     )
     for most in (1, 2, 3):
-        stated = PrivacyStatement(parties=parties, same_people=False, most_holders=most)
+        stated = PrivacyStatement(
+            parties=parties, same_people=False, max_holders_per_person=most
+        )
         for chosen in ([0.5, 0.5][:most], [0.5, 0.25][:most], [0.5, 0.5, 0.25][:most]):
             p = np.ones(1)
             q = np.ones(1)
@@ -300,7 +308,9 @@ def test_prices_of_parties_compose_over_as_many_as_hold_a_person() -> None:
                 p = np.outer(p, with_person).ravel()
                 q = np.outer(q, without).ravel()
             assert math.log((p / q).max()) <= stated.epsilon(against="server") + 1e-12
-    both = PrivacyStatement(parties=parties[:2], same_people=False, most_holders=2)
+    both = PrivacyStatement(
+        parties=parties[:2], same_people=False, max_holders_per_person=2
+    )
     assert both.epsilon(against="server") == pytest.approx(1.0)
     assert both.epsilon(against="another_party") == pytest.approx(0.5)
     assert "up to 2 of the parties hold a person" in str(both)
@@ -320,7 +330,7 @@ def test_events_of_some_parties_together_are_never_fewer_than_those_of_any_of_th
         for n, spend in enumerate(spends)
     )
     stated = PrivacyStatement(
-        parties=parties, same_people=False, most_holders=2
+        parties=parties, same_people=False, max_holders_per_person=2
     ).epsilon(against="server")
     for one in parties:
         for other in parties:
@@ -351,7 +361,10 @@ def test_protocols_over_rows_compose_where_people_are_elsewhere(protocol: str) -
     budget = BUDGET if protocol == "sgde" else Budget(6.0, 0.0)
     apart = train(protocol, federation(2, budget=budget), **SMALL[protocol]).privacy
     both = train(
-        protocol, federation(2, budget=budget), **SMALL[protocol], most_holders=2
+        protocol,
+        federation(2, budget=budget),
+        **SMALL[protocol],
+        max_holders_per_person=2,
     ).privacy
     assert apart.assumed
     assert both.per_party() == apart.per_party()
@@ -370,7 +383,7 @@ def test_a_holder_whose_people_are_elsewhere_is_not_priced_as_if_they_were_not()
     ):
         released(fed)
     assert all(holder.ledger.spent() == 0 for holder in fed.holders.values())
-    assert released(fed, most_holders=2)[0].most_holders == 2
+    assert released(fed, max_holders_per_person=2)[0].max_holders_per_person == 2
     with pytest.raises(ConfigError, match="people_are_elsewhere"):
         federation(2, people_are_elsewhere=["host 9"])
 
@@ -391,7 +404,7 @@ def test_a_run_file_says_it_for_a_holder(tmp_path: Path) -> None:
     body["parties"]["south"]["people_are_elsewhere"] = True
     with pytest.raises(ConfigError, match="south says"):
         run_file(RunFile.from_dict(body, folder=tmp_path))
-    body["settings"] = GRAM | {"most_holders": 2}
+    body["settings"] = GRAM | {"max_holders_per_person": 2}
     result, folder = run_file(RunFile.from_dict(body, folder=tmp_path))
     assert result.privacy.epsilon(against="server") <= 1.0
     assert (
@@ -427,4 +440,6 @@ def test_a_policy_says_it_over_the_network() -> None:
 
     with pytest.raises(PartyError, match="other holders may also hold its people"):
         policy.check(contract(), "north", schema="same", people=9, spent=0.0)
-    policy.check(contract(most_holders=2), "north", schema="same", people=9, spent=0.0)
+    policy.check(
+        contract(max_holders_per_person=2), "north", schema="same", people=9, spent=0.0
+    )

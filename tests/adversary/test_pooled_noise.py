@@ -24,7 +24,9 @@ from understudy.protocols.joint.pricing import (
 
 DELTAS = (1e-8, 1e-5, 1e-2)
 GROUPS = [
-    (holders, colluding) for holders in (2, 3, 5, 8) for colluding in range(1, holders)
+    (holders, max_colluding)
+    for holders in (2, 3, 5, 8)
+    for max_colluding in range(1, holders)
 ]
 
 
@@ -51,16 +53,16 @@ def true_delta(law: NDArray[np.float64], moved_by: int, stated: float) -> float:
 
 def left_by(pricing: Pricing, sigma: float, holders: int) -> NDArray[np.float64]:
     """The law of the noise that those leave who do not collude."""
-    honest = max(1, holders - pricing.colluding)
+    honest = max(1, holders - pricing.max_colluding)
     return law_of_sum(float(pricing.share(sigma, holders)), honest)
 
 
-@pytest.mark.parametrize(("holders", "colluding"), GROUPS)
+@pytest.mark.parametrize(("holders", "max_colluding"), GROUPS)
 def test_a_cell_costs_no_more_than_is_stated_whoever_colludes_and_wherever_a_person_is(
-    holders: int, colluding: int
+    holders: int, max_colluding: int
 ) -> None:
     for moves in range(1, holders + 1):
-        pricing = CellPricing(colluding, moves, (((1.0, 1),),))
+        pricing = CellPricing(max_colluding, moves, (((1.0, 1),),))
         pricing.check_parties(holders)
         for noise in (0.3, 0.9, 2.0, 7.5, 40.0):
             (sigma,) = pricing.sigmas(
@@ -76,12 +78,12 @@ def test_a_cell_costs_no_more_than_is_stated_whoever_colludes_and_wherever_a_per
                 )
 
 
-@pytest.mark.parametrize(("holders", "colluding"), GROUPS)
+@pytest.mark.parametrize(("holders", "max_colluding"), GROUPS)
 def test_a_sum_of_vectors_costs_no_more_than_is_stated_whoever_colludes_and_wherever_a_person_is(
-    holders: int, colluding: int
+    holders: int, max_colluding: int
 ) -> None:
     for moves in range(1, holders + 1):
-        pricing = VectorPricing(colluding, moves)
+        pricing = VectorPricing(max_colluding, moves)
         for reach, multiplier in ((1, 0.4), (5, 1.0), (20, 4.0)):
             block = BlockSpec((0, 0), (1,), float(reach))
             (sigma,) = pricing.sigmas(0, {"one": block}, multiplier).values()
@@ -110,9 +112,9 @@ def test_one_more_who_colludes_than_is_paid_for_would_make_the_price_false() -> 
     )
 
 
-@pytest.mark.parametrize(("holders", "colluding"), [(2, 2), (3, 3), (3, 7)])
+@pytest.mark.parametrize(("holders", "max_colluding"), [(2, 2), (3, 3), (3, 7)])
 def test_as_many_who_collude_as_there_are_holders_are_refused(
-    holders: int, colluding: int
+    holders: int, max_colluding: int
 ) -> None:
-    with pytest.raises(ConfigError, match="colluding"):
-        CellPricing(colluding, 1, (((1.0, 1),),)).check_parties(holders)
+    with pytest.raises(ConfigError, match="max_colluding"):
+        CellPricing(max_colluding, 1, (((1.0, 1),),)).check_parties(holders)

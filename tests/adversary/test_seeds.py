@@ -28,7 +28,7 @@ class Curious(LocalParties):
     refused = 0
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         for name, ask in addressed(message, self.names).items():
             if isinstance(ask, verti_gan.VertiGanRound):
@@ -39,7 +39,7 @@ class Curious(LocalParties):
                         super().ask({name: replace(ask, seed=seed)})
                     self.refused += 1
                 assert len(ledger.entries()) == before
-        return super().ask(message, at_least=at_least)
+        return super().ask(message, min_holders=min_holders)
 
 
 def test_a_round_with_a_seed_that_no_generator_takes_costs_nothing() -> None:

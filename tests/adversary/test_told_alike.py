@@ -138,10 +138,14 @@ LIES: dict[str, tuple[Callable[[], tuple[Parts, Schemas]], Plan, Lie]] = {
         replace(BOUGHT, remeasured_pairs=3, first_pass_share=0.8),
         to_one(remeasured_pairs=2),
     ),
-    "holders pool what they know": (grid, BOUGHT, to_one(colluding=2)),
+    "holders pool what they know": (grid, BOUGHT, to_one(max_colluding=2)),
     "there is more noise": (lambda: columns(2), BOUGHT, louder),
     "there is more noise, over rows": (rows, BOUGHT, louder),
-    "a person may be with two, over rows": (rows, Plan(), to_one(most_holders=2)),
+    "a person may be with two, over rows": (
+        rows,
+        Plan(),
+        to_one(max_holders_per_person=2),
+    ),
 }
 
 
@@ -191,7 +195,7 @@ class Turned(LocalParties):
     """
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         last = self.names[-1]
@@ -234,7 +238,7 @@ class Louder(LocalParties):
     """A server that asks the last party for more noise than the others."""
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         last = self.names[-1]

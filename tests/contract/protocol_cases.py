@@ -411,7 +411,7 @@ SPLIT = {
     "aggregator": "second",
     "epsilon": 3.0,
     "delta": 1e-5,
-    "least_people": 10,
+    "min_people": 10,
     "batch": 6,
     "components": 4,
     "steps": 4,
@@ -421,7 +421,7 @@ UPLOADED = {
     "aggregator": "second",
     "epsilon": 3.0,
     "delta": 1e-5,
-    "least_people": 10,
+    "min_people": 10,
     "batch": 6,
     "features": 6,
     "bits": 5,
@@ -826,7 +826,7 @@ CASES = [
     Case(
         "Gram, columns, levels bought, a target",
         "gram",
-        MIXTURE | {"target": "smoker", "chosen_triples": 2},
+        MIXTURE | {"target": "smoker", "target_triples": 2},
         # tables are chosen
         lambda: undeclared(vertical(2)),
         Budget(epsilon=80.0, delta=1e-5),

@@ -38,7 +38,7 @@ class Recorded(LocalParties):
         self.until_paid = False
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = (
             dict.fromkeys(self.names, message) if isinstance(message, Ask) else message

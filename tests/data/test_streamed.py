@@ -352,7 +352,7 @@ def test_simulations_of_people_are_those_of_the_whole_table(
     schema = SCHEMA.select(["smoker", "treated"])
     two = protocol == "two-aggregators"
     more = (
-        {"aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 5}
+        {"aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "min_people": 5}
         if two
         else {}
     )

@@ -299,7 +299,7 @@ def tight_audit(
             "aggregator": "second",
             "epsilon": epsilon,
             "delta": 1e-6,
-            "least_people": 1,
+            "min_people": 1,
         }
         return AggregatorsAudit(config=protocol.configured(settings), **told)
     config = protocol.configured(settings)

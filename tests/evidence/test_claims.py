@@ -218,7 +218,7 @@ def _hidden_rounds(stated: dict[str, Any]) -> None:
             "common sample",
         ),
         ("critics", _one_use, "not stated against an outsider"),
-        ("reports", _recomputed(most_holders=2), "most holders"),
+        ("reports", _recomputed(max_holders_per_person=2), "max holders per person"),
         ("reports", _recomputed(together=[]), "local"),
         (
             "reports",

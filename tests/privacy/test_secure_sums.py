@@ -87,22 +87,22 @@ def test_without_one_of_them_the_sum_is_not_the_sum_of_the_rest() -> None:
 
 def test_shares_leave_at_least_sigma_against_those_who_pool_theirs_and_little_more():
     for parties in range(1, 12):
-        for colluding in range(1, max(2, parties)):
-            share = noise_share(Fraction(80), parties, colluding=colluding)
-            left = share * share * max(1, parties - colluding)
+        for max_colluding in range(1, max(2, parties)):
+            share = noise_share(Fraction(80), parties, max_colluding=max_colluding)
+            left = share * share * max(1, parties - max_colluding)
             assert 80**2 <= left <= 80**2 * 1.003
     assert noise_share(Fraction(1, 2), 6) == 4, (
         "shares too small to look like one Gaussian are raised"
     )
-    assert noise_share(Fraction(1, 2), 6, colluding=5) == Fraction(1, 2)
+    assert noise_share(Fraction(1, 2), 6, max_colluding=5) == Fraction(1, 2)
     assert noise_share(Fraction(0), 6) == 0
 
 
 def test_more_colluders_than_others_are_refused() -> None:
-    with pytest.raises(ConfigError, match="colluding"):
-        noise_share(Fraction(3), 3, colluding=3)
-    with pytest.raises(ConfigError, match="colluding"):
-        noise_share(Fraction(3), 3, colluding=0)
+    with pytest.raises(ConfigError, match="max_colluding"):
+        noise_share(Fraction(3), 3, max_colluding=3)
+    with pytest.raises(ConfigError, match="max_colluding"):
+        noise_share(Fraction(3), 3, max_colluding=0)
 
 
 def gaussian(scale: float, reach: int) -> NDArray[np.float64]:

@@ -203,7 +203,7 @@ class Seen(LocalParties):
         self.log = list[tuple[str, Ask, Reply]]()
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks: dict[str, Ask] = {}
         away: list[PartyAway] = []
@@ -212,7 +212,7 @@ class Seen(LocalParties):
                 asks[name] = self.meddle(name, ask)
             except PartyAway as error:
                 away.append(error)
-        if away and (at_least is None or len(asks) < at_least):
+        if away and (min_holders is None or len(asks) < min_holders):
             raise away[0]
         replies = {
             name: self.meddle(name, reply) for name, reply in super().ask(asks).items()
@@ -276,7 +276,9 @@ def release(
     if choose or choose_triples:
         made.chooser = partial(Chosen, choose, choose_triples)  # type: ignore[method-assign]
     return Released(
-        measure(made, parties, at_least=config.at_least, chunk=chunk, secret=secret)
+        measure(
+            made, parties, min_holders=config.min_holders, chunk=chunk, secret=secret
+        )
     )
 
 
@@ -303,7 +305,7 @@ def measured(
 ) -> Released:
     keep = {
         key: more.pop(key)
-        for key in ("chunk", "colluding", "at_least", "choose")
+        for key in ("chunk", "max_colluding", "min_holders", "choose")
         if key in more
     }
     budget = more.pop("budget", BUDGET if plan is None or plan.private else FREE)

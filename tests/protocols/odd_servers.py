@@ -27,11 +27,11 @@ class Crooked(LocalParties):
         self.change = change
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         changed = {name: self.change(name, ask) for name, ask in asks.items()}
-        return super().ask(changed, at_least=at_least)
+        return super().ask(changed, min_holders=min_holders)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Leaving(LocalParties):
         self.is_gone = False
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = dict(addressed(message, self.names))
         self.is_gone = self.is_gone or any(
@@ -89,7 +89,7 @@ class Leaving(LocalParties):
             for name, ask in asks.items()
             if not (self.is_gone and name == self.who)
         }
-        if len(here) < len(asks) and (at_least is None or len(here) < at_least):
+        if len(here) < len(asks) and (min_holders is None or len(here) < min_holders):
             raise PartyAway(f"{self.who} is away.")
         return super().ask(here)
 
@@ -104,8 +104,8 @@ class CutOff(LocalParties):
         self.kind = kind
         self.number = number
 
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-        replies = super().ask(message, at_least=at_least)
+    def ask(self, message: Any, *, min_holders: int | None = None) -> dict[str, Any]:
+        replies = super().ask(message, min_holders=min_holders)
         asks = addressed(message, self.names).values()
         if any(isinstance(one, self.kind) and one.round == self.number for one in asks):
             raise KeyboardInterrupt
@@ -125,8 +125,8 @@ class Spoiling(LocalParties):
         self.kind = kind
         self.spoil = spoil
 
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-        replies = super().ask(message, at_least=at_least)
+    def ask(self, message: Any, *, min_holders: int | None = None) -> dict[str, Any]:
+        replies = super().ask(message, min_holders=min_holders)
         for name, spoil in self.spoil.items():
             reply = replies.get(name)
             if isinstance(reply, self.kind):

@@ -136,7 +136,7 @@ class Meddling(LocalParties):
         self.lie = lie
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = {
             name: replace(ask, terms=self.lie(name, ask.terms["weights"]))
@@ -144,7 +144,7 @@ class Meddling(LocalParties):
             else ask
             for name, ask in addressed(message, self.names).items()
         }
-        return super().ask(asks, at_least=at_least)
+        return super().ask(asks, min_holders=min_holders)
 
 
 def weights(change: Callable[[Tensor], Any]) -> Callable[[str, Tensor], Any]:
@@ -310,8 +310,10 @@ def test_the_plan_states_the_price_that_a_run_then_costs() -> None:
     assert "2 rounds: in each the sum of all people's updates" in str(made)
     with pytest.raises(ConfigError, match="target is missing"):
         us.plan("dp-fedavg", schemas, budget=1.0)
-    with pytest.raises(ConfigError, match="most_holders"):
-        us.plan("dp-fedavg", schemas, budget=1.0, target="smoker", most_holders=3)
+    with pytest.raises(ConfigError, match="max_holders_per_person"):
+        us.plan(
+            "dp-fedavg", schemas, budget=1.0, target="smoker", max_holders_per_person=3
+        )
 
 
 def audited(epsilon: float) -> AuditResult:
@@ -369,14 +371,14 @@ class Leaving(LocalParties):
     """The second holder goes away before the third round."""
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         if any(
             isinstance(ask, Propose) and ask.stage == "round 3" for ask in asks.values()
         ):
             del asks["south"]
-        return super().ask(asks, at_least=at_least)
+        return super().ask(asks, min_holders=min_holders)
 
 
 def test_a_holder_who_leaves_after_two_rounds_leaves_what_these_made() -> None:

@@ -70,7 +70,7 @@ SETTINGS: dict[str, Any] = {
     "aggregator": "second",
     "epsilon": 3.0,
     "delta": 1e-5,
-    "least_people": 5,
+    "min_people": 5,
     "batch": 4,
     "components": 4,
     "steps": 3,
@@ -125,7 +125,7 @@ class Through(LocalParties):
         self.on_reply = reply or (lambda name, one: one)
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = (
             dict.fromkeys(self.names, message)
@@ -137,7 +137,7 @@ class Through(LocalParties):
             try:
                 replies |= super().ask({name: self.on_ask(name, one)})
             except PartyAway:
-                if at_least is None:
+                if min_holders is None:
                     raise
         return {name: self.on_reply(name, reply) for name, reply in replies.items()}
 
@@ -210,7 +210,7 @@ def test_both_aggregators_add_their_full_noise(released: list[Tensor]) -> None:
 
 def test_the_noise_is_what_the_price_needs_and_no_more() -> None:
     other = TableTerms.joint(
-        replace(PLAN.config, most_holders=2),
+        replace(PLAN.config, max_holders_per_person=2),
         dict.fromkeys(("a", "b", "second"), SCHEMA),
     )
     assert other.sigma == pytest.approx(2 * PLAN.sigma, rel=2e-3)
@@ -460,7 +460,7 @@ def test_batches_that_are_none_are_left_out_and_counted_and_the_others_stay(
         return reply
 
     outcome = run(
-        federation(6), lambda inside: Through(inside, reply=spoil), least_people=2
+        federation(6), lambda inside: Through(inside, reply=spoil), min_people=2
     )
     assert (outcome.people, outcome.trained.card["refused"]) == (2, 10)
     assert torch.equal(released[0], everybody(slice(0, None, 6)))
@@ -767,7 +767,7 @@ def away(when: type[Ask], who: str) -> Callable[[Any], Any]:
 
 @pytest.mark.usefixtures("quiet")
 def test_a_host_that_goes_away_costs_the_others_nothing(released: list[Tensor]) -> None:
-    outcome = run(federation(), away(Upload, "host 1"), at_least=1)
+    outcome = run(federation(), away(Upload, "host 1"), min_holders=1)
     assert torch.equal(released[0], everybody(slice(0, None, 2)))
     assert list(outcome.trained.card["gone"]) == ["host 1"]
     with pytest.raises(PartyAway):
@@ -778,7 +778,7 @@ def test_a_host_that_goes_away_costs_the_others_nothing(released: list[Tensor]) 
 def test_without_the_second_aggregator_there_is_nothing(when: type[Ask]) -> None:
     whole = federation()
     with pytest.raises(PartyAway):
-        run(whole, away(when, "second"), at_least=1)
+        run(whole, away(when, "second"), min_holders=1)
     assert not [
         entry for entry in whole.holders["second"].ledger.entries() if entry.count
     ]
@@ -852,7 +852,7 @@ def test_a_budget_below_the_price_is_refused_before_anything_is_sent() -> None:
         {"epsilon": 0},
         {"delta": 0.0},
         {"batch": 2**17},
-        {"least_people": 0},
+        {"min_people": 0},
         {"aggregator": "a/b"},
         {"key": "ab"},
         {"target": 3},
@@ -872,9 +872,9 @@ def test_an_aggregator_must_be_named_and_all_have_the_same_columns() -> None:
     for schemas in ({"a": SCHEMA}, {"second": SCHEMA}, {"a": other, "second": SCHEMA}):
         with pytest.raises(ConfigError, match=r"aggregator|same way"):
             TableTerms.joint(config, schemas)
-    with pytest.raises(ConfigError, match="most_holders=2"):
+    with pytest.raises(ConfigError, match="max_holders_per_person=2"):
         TableTerms.joint(
-            replace(config, most_holders=2), {"a": SCHEMA, "second": SCHEMA}
+            replace(config, max_holders_per_person=2), {"a": SCHEMA, "second": SCHEMA}
         )
     with pytest.raises(SchemaError, match="another schema"):
         TableTerms.as_told(

@@ -17,7 +17,12 @@ from understudy.runtime.local import LocalParties
 
 BUDGET = Budget(epsilon=2.0, delta=1e-5)
 TRADED: dict[str, Any] = {"target": "smoker", "steps": 2, "latent": 2, "device": "cpu"}
-MIXTURE: dict[str, Any] = {"components": 8, "steps": 3, "device": "cpu", "colluding": 2}
+MIXTURE: dict[str, Any] = {
+    "components": 8,
+    "steps": 3,
+    "device": "cpu",
+    "max_colluding": 2,
+}
 
 
 def holders(*, cut: str) -> Federation:
@@ -91,7 +96,7 @@ def test_a_pool_that_asks_a_silo_for_other_settings_is_refused_and_nothing_is_ch
 @pytest.mark.parametrize(
     "change",
     [
-        {"colluding": 1},
+        {"max_colluding": 1},
         {"remeasured_pairs": 2},
         {"target": "smoker"},
         {"private": False},

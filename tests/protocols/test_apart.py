@@ -117,7 +117,7 @@ CASES = {
     "table, sgd": autoencoder("table", optimizer="sgd"),
     "image": autoencoder("image"),
     "series": autoencoder("series"),
-    "at most three rows": autoencoder("table", most_rows=3),
+    "at most three rows": autoencoder("table", max_rows_per_person=3),
 }
 
 

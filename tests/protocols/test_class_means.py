@@ -363,8 +363,8 @@ def test_rows_without_a_label_other_schemas_and_too_small_a_budget_are_refused()
         {"share": -0.1},
         {"share": 1.0},
         {"batch": 0},
-        {"at_least": 0},
-        {"most_holders": 0},
+        {"min_holders": 0},
+        {"max_holders_per_person": 0},
         {"seed": -1},
     ],
 )

@@ -160,7 +160,9 @@ def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
     class Hasty:
         names = local.names
 
-        def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        def ask(
+            self, message: Any, *, min_holders: int | None = None
+        ) -> dict[str, Any]:
             if isinstance(message, dict) and isinstance(
                 next(iter(message.values())), joint.Agree
             ):

@@ -100,9 +100,9 @@ class Seen(LocalParties):
         self.log: list[dict[str, Any]] = []
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
-        self.log.append(replies := super().ask(message, at_least=at_least))
+        self.log.append(replies := super().ask(message, min_holders=min_holders))
         return replies
 
     def tables(self) -> list[dict[str, dict[str, torch.Tensor]]]:
@@ -538,7 +538,7 @@ class Liar(LocalParties):
         self.to = to
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = (
             dict.fromkeys(self.names, message)

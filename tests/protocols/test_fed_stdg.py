@@ -268,7 +268,9 @@ def test_people_without_series_report_like_any_other() -> None:
 def test_a_person_with_more_series_than_the_chunk_takes_part() -> None:
     values, schema = waves(50)
     table = Series.from_array(values, schema, [0] * 46 + [1, 2, 3, 4])
-    result = train("fed-stdg", of(table), **SMALL | {"most_rows": 8, "rounds": 3})
+    result = train(
+        "fed-stdg", of(table), **SMALL | {"max_rows_per_person": 8, "rounds": 3}
+    )
     assert result.people == 5
 
 

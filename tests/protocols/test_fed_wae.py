@@ -121,7 +121,7 @@ def test_a_person_with_more_rows_than_the_limit_trains_on_some_of_them() -> None
     party = begun(
         frame.assign(id=[0] * 57 + [1] * 3),
         schema,
-        most_rows=8,
+        max_rows_per_person=8,
         reporter="none",
         epsilon=None,
     )

@@ -268,7 +268,7 @@ class Repeating(LocalParties):
     repeated = False
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         if (
             isinstance(message, Mapping)

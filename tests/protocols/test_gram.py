@@ -166,20 +166,20 @@ def test_noise_by_block_is_one_gaussian_release_at_the_whole_budget(
         assert delta(one.ledger.spent()) == pytest.approx(BUDGET.delta, rel=0.02)
 
 
-@pytest.mark.parametrize(("parties", "colluding"), [(1, 1), (2, 1), (4, 1), (4, 3)])
+@pytest.mark.parametrize(("parties", "max_colluding"), [(1, 1), (2, 1), (4, 1), (4, 3)])
 def test_noise_over_rows_leaves_sigma_without_the_shares_of_those_who_collude(
-    parties: int, colluding: int
+    parties: int, max_colluding: int
 ) -> None:
     tables, schemas = by_rows(parties)
     free = _free_cells(Codec(SCHEMA).sizes)
     sigma = needed_noise(cells(), BUDGET)
     noises = []
     for seed in range(3):
-        found = measured(tables, schemas, colluding=colluding, seed=seed)
+        found = measured(tables, schemas, max_colluding=max_colluding, seed=seed)
         noises.append((found.gram - true_gram(SCHEMA))[free].double())
     noise = torch.cat(noises)
     stated = float(found.noise[0, 0])
-    honest = max(1, parties - colluding)
+    honest = max(1, parties - max_colluding)
     assert stated / sigma == pytest.approx(math.sqrt(parties / honest), rel=3e-3)
     assert float(noise.var()) == pytest.approx(
         stated**2, rel=5 * math.sqrt(2 / len(noise))
@@ -688,9 +688,9 @@ def test_parties_that_were_told_different_things_cannot_read_each_other() -> Non
         {"noise": [math.nan]},
         {"noise": [math.inf]},
         {"noise": [1000.1]},
-        {"colluding": 5},
-        {"colluding": 0},
-        {"colluding": 0.5},
+        {"max_colluding": 5},
+        {"max_colluding": 0},
+        {"max_colluding": 0.5},
         {"bits": 16},
         {"chunk": 0},
     ],
@@ -701,7 +701,7 @@ def test_terms_that_make_no_sense_are_refused(change: Mapping[str, Any]) -> None
     parties = all_parties(tables, schemas)
 
     def odd(name: str, message: Any) -> Any:
-        if "colluding" in change:
+        if "max_colluding" in change:
             return told(message, **change)
         return replace(message, **change) if isinstance(message, Agree) else message
 
@@ -762,13 +762,13 @@ def test_over_rows_one_that_goes_before_the_sum_is_left_out_if_enough_remain(
 
     parties = all_parties(tables, schemas, budget=FREE)
     options = {"plan": Plan(private=False)}
-    found = release(Seen(parties, leave), schemas, at_least=2, **options)  # type: ignore[arg-type]
+    found = release(Seen(parties, leave), schemas, min_holders=2, **options)  # type: ignore[arg-type]
     rest = pd.concat([tables["host 0"], tables["host 2"]])
     assert torch.equal(found.gram, true_gram(SCHEMA, rest))
     assert list(found.begun) == ["host 0", "host 2"]
-    for at_least in (None, 3):
+    for min_holders in (None, 3):
         with pytest.raises(PartyAway, match="went away"):
-            release(Seen(parties, leave), schemas, at_least=at_least, **options)  # type: ignore[arg-type]
+            release(Seen(parties, leave), schemas, min_holders=min_holders, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("step", [Begin, Agree])
@@ -783,7 +783,7 @@ def test_over_rows_one_that_refuses_is_never_left_out(step: Any, refusal: Any) -
 
     parties = all_parties(tables, schemas)
     with pytest.raises(refusal, match="host 1 refuses"):
-        release(Seen(parties, refuse), schemas, at_least=1)
+        release(Seen(parties, refuse), schemas, min_holders=1)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -797,7 +797,7 @@ def test_over_rows_one_that_goes_while_the_sum_is_collected_ends_the_run() -> No
 
     parties = all_parties(tables, schemas)
     with pytest.raises(PartyAway, match="went away"):
-        release(Seen(parties, leave), schemas, at_least=2)
+        release(Seen(parties, leave), schemas, min_holders=2)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -896,7 +896,13 @@ def test_a_crash_while_fitting_costs_nothing_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"components": 0}, {"colluding": 0}, {"chunk": 0}, {"rate": 0}, {"at_least": 0}],
+    [
+        {"components": 0},
+        {"max_colluding": 0},
+        {"chunk": 0},
+        {"rate": 0},
+        {"min_holders": 0},
+    ],
     ids=str,
 )
 def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any]) -> None:

@@ -242,8 +242,8 @@ def test_a_width_that_cannot_be_fitted_is_refused_before_anything_is_read_or_cha
 def test_what_a_run_refuses_by_its_settings_a_plan_refuses_too() -> None:
     with pytest.raises(ConfigError, match='nobody has a column "smokr"'):
         us.plan("gram", {"one": SCHEMA}, budget=1.0, target="smokr")
-    with pytest.raises(ConfigError, match="most_holders=3"):
-        us.plan("gram", CUTS["rows"][1], budget=1.0, most_holders=3)
+    with pytest.raises(ConfigError, match="max_holders_per_person=3"):
+        us.plan("gram", CUTS["rows"][1], budget=1.0, max_holders_per_person=3)
     with pytest.raises(ConfigError, match="unknown key"):
         us.plan("gram", {"one": SCHEMA}, budget=1.0, stpes=3)
     with pytest.raises(ConfigError, match="people must be a whole number"):

@@ -117,12 +117,12 @@ def test_a_grid_without_person_ids_is_refused() -> None:
 
 
 def test_every_block_of_a_grid_keeps_sigma_without_the_shares_of_those_who_collude():
-    colluding = 2
+    max_colluding = 2
     tables, schemas = by_grid(firsts=3, seconds=2)
     errors = []
     true = true_gram(SCHEMA)
     for seed in range(2):
-        found = measured(tables, schemas, colluding=colluding, seed=seed)
+        found = measured(tables, schemas, max_colluding=max_colluding, seed=seed)
         errors.append((found.gram - true).double() / found.noise.clamp(min=1e-9))
     sizes = [3, 2, 1]
     sigma = max(sigma for sigma, _ in found.releases)
@@ -135,7 +135,7 @@ def test_every_block_of_a_grid_keeps_sigma_without_the_shares_of_those_who_collu
                 sorted(set(found.noise[inside & found.measured].tolist()))
             )
             holders = sizes[g] if g == h else sizes[g] + sizes[h]
-            honest = max(1, holders - colluding)
+            honest = max(1, holders - max_colluding)
             assert len(stated) == 1
             left = float(stated) / math.sqrt(holders / honest)
             assert left == pytest.approx(sigma * (honest / holders) ** 0.25, rel=3e-3)
@@ -149,18 +149,18 @@ def test_every_block_of_a_grid_keeps_sigma_without_the_shares_of_those_who_collu
 
 
 @pytest.mark.parametrize(
-    ("firsts", "seconds", "colluding", "across"),
+    ("firsts", "seconds", "max_colluding", "across"),
     [(1, 1, 1, False), (2, 1, 1, False), (3, 2, 2, False), (2, 3, 1, True)],
 )
 def test_no_other_noise_of_the_blocks_at_this_price_leaves_less_variance(
-    firsts: int, seconds: int, colluding: int, across: bool
+    firsts: int, seconds: int, max_colluding: int, across: bool
 ) -> None:
     """Σ n·r·σ² · Σ n/σ² is at least (Σ n·√r)², by Cauchy and Schwarz, and this reaches
     it.
     """
     _, schemas = by_grid(firsts=firsts, seconds=seconds)
     (spread,) = (Across if across else Gram)(
-        Plan(colluding=colluding), schemas
+        Plan(max_colluding=max_colluding), schemas
     ).spreads.values()
     holders = [firsts, seconds, 1]
     columns = [3, 2, 3]
@@ -171,7 +171,7 @@ def test_no_other_noise_of_the_blocks_at_this_price_leaves_less_variance(
             continue
         moved = cells(columns[g]) if g == h else columns[g] * columns[h]
         count = holders[g] if g == h else holders[g] + holders[h]
-        ratio = count / max(1, count - colluding)
+        ratio = count / max(1, count - max_colluding)
         sigma = spread.factors[g, h]
         variance = variance + moved * ratio * sigma**2
         price = price + moved / sigma**2
@@ -183,9 +183,9 @@ def test_no_other_noise_of_the_blocks_at_this_price_leaves_less_variance(
 
 
 def test_over_rows_and_for_one_holder_all_cells_have_the_same_noise() -> None:
-    for parties, colluding in itertools.product((1, 2, 5), (1, 3)):
+    for parties, max_colluding in itertools.product((1, 2, 5), (1, 3)):
         (spread,) = Gram(
-            Plan(colluding=colluding), by_rows(parties)[1]
+            Plan(max_colluding=max_colluding), by_rows(parties)[1]
         ).spreads.values()
         assert spread.moved == ((1.0, cells()),)
 
@@ -279,7 +279,7 @@ def test_whoever_goes_away_from_a_grid_ends_the_run_and_nothing_is_charged(
         return message
 
     with pytest.raises(PartyAway, match="went away"):
-        release(Seen(parties, leave), schemas, chunk=6, at_least=1)
+        release(Seen(parties, leave), schemas, chunk=6, min_holders=1)
     assert not any(one.ledger.spent() for one in parties.values())
 
 

@@ -303,7 +303,7 @@ def counted_before_it_is_paid_for(patch: Patch) -> None:
 def noise_is_shared_as_if_nobody_colluded(patch: Patch) -> None:
     """Two holders add half of the variance each."""
 
-    def share(sigma: Fraction, parties: int, *, colluding: int) -> Fraction:
+    def share(sigma: Fraction, parties: int, *, max_colluding: int) -> Fraction:
         return Fraction(float(sigma) / math.sqrt(parties)).limit_denominator(64)
 
     patch.setattr(pricing, "noise_share", share)

@@ -347,7 +347,7 @@ class Crooked(LocalParties):
         self.change = change
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         return super().ask(
@@ -491,7 +491,7 @@ def test_a_party_that_is_saved_and_loaded_between_any_two_asks_ends_alike() -> N
 
     class Restarting(LocalParties):
         def ask(
-            self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+            self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
         ) -> dict[str, Any]:
             replies = super().ask(message)
             for name, fresh in parties(COLUMNS, seed=5).items():
@@ -530,7 +530,7 @@ class Leaving(LocalParties):
         self.left = False
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         last = self.names[-1]
@@ -540,7 +540,7 @@ class Leaving(LocalParties):
         )
         self.left |= due
         if self.left and last in asks:
-            if at_least is None:
+            if min_holders is None:
                 raise PartyAway(f"{last} is away.")
             del asks[last]
         return super().ask(asks)
@@ -561,7 +561,7 @@ def test_who_goes_away_later_leaves_what_was_released() -> None:
 
 
 def test_over_rows_who_goes_away_before_the_first_release_is_left_out() -> None:
-    found = measure(study_of(ROWS), Leaving(parties(ROWS), "", at=Agree), at_least=2)
+    found = measure(study_of(ROWS), Leaving(parties(ROWS), "", at=Agree), min_holders=2)
     assert [*found.record.begun] == ["host 0", "host 1"]
     assert found["totals"]["0"][1] == pytest.approx(found.deviations("totals")["0"])
 
@@ -663,7 +663,7 @@ class Mixing(LocalParties):
     earlier: Tensor
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks: dict[str, Any] = addressed(message, self.names)
         kind = asks[self.names[0]]
@@ -743,7 +743,7 @@ def test_keys_that_are_listed_in_another_order_get_no_second_release() -> None:
 
     class Stopping(LocalParties):
         def ask(
-            self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+            self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
         ) -> dict[str, Any]:
             asks: dict[str, Any] = addressed(message, self.names)
             if isinstance(asks["one"], Agree):
@@ -862,7 +862,7 @@ def test_of_a_stage_that_no_later_one_looks_at_a_party_keeps_nothing() -> None:
 
     class Looking(LocalParties):
         def ask(
-            self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+            self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
         ) -> dict[str, Any]:
             replies = super().ask(message)
             ask = addressed(message, self.names).get("one")

@@ -250,8 +250,10 @@ def test_a_budget_that_is_spent_before_the_first_report_leaves_nothing_to_fit() 
     ledger = fed.holders["a"].ledger
 
     class Meanwhile(LocalParties):
-        def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
-            replies = super().ask(message, at_least=at_least)
+        def ask(
+            self, message: Any, *, min_holders: int | None = None
+        ) -> dict[str, Any]:
+            replies = super().ask(message, min_holders=min_holders)
             if isinstance(message["a"], LoPubBegin):
                 ledger.charge(PureDp(1.0), run="another", what="another run")
             return replies
@@ -298,7 +300,9 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
 
 def test_reports_of_another_shape_are_discarded() -> None:
     class Short(LocalParties):
-        def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        def ask(
+            self, message: Any, *, min_holders: int | None = None
+        ) -> dict[str, Any]:
             replies = super().ask(message)
             for name, reply in replies.items():
                 if isinstance(reply, Reported):

@@ -367,7 +367,7 @@ CROOKED = [
         "was agreed to",
     ),
     (
-        changed(Begin, config=lambda a: a.config | {"most_holders": 2}),
+        changed(Begin, config=lambda a: a.config | {"max_holders_per_person": 2}),
         MessageError,
         "was agreed to",
     ),
@@ -436,7 +436,7 @@ def test_a_server_that_asks_for_something_else_is_refused_and_nothing_more_is_ch
         {"features": 10**9},
         {"private": None},
         {"shares": 3},
-        {"colluding": 0.5},
+        {"max_colluding": 0.5},
         {"norms": 1e-9},
         {"norms": "all"},
         {"norms": False},
@@ -529,7 +529,7 @@ def test_who_goes_away_between_releases_leaves_what_was_released(
     at: str, words: str
 ) -> None:
     fed = silos(3, 60)
-    config = moments.Config(**SMALL, at_least=2, norms=0.1)
+    config = moments.Config(**SMALL, min_holders=2, norms=0.1)
     parties = Leaving(fed.parties("moments", run="r", config=config), "silo 1", at)
     if words.startswith("only"):
         with pytest.raises(ConfigError, match=words):
@@ -543,7 +543,7 @@ def test_who_goes_away_between_releases_leaves_what_was_released(
 
 def test_who_goes_away_before_the_first_release_is_left_out() -> None:
     fed = silos(3, 60)
-    config = moments.Config(**SMALL, at_least=2)
+    config = moments.Config(**SMALL, min_holders=2)
     inside = fed.parties("moments", run="r", config=config)
     parties = Leaving(inside, "silo 1", Agree.kind())
     outcome = moments.train(config, parties, fed.schemas)
@@ -564,9 +564,9 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
         same_people=False,
         people_are_elsewhere=("a", "b"),
     )
-    with pytest.raises(ConfigError, match="set most_holders"):
+    with pytest.raises(ConfigError, match="set max_holders_per_person"):
         train("moments", fed, **SMALL)
-    found = train("moments", fed, **SMALL, most_holders=2)
+    found = train("moments", fed, **SMALL, max_holders_per_person=2)
     assert found.privacy.epsilon("a", "server") <= 2.0
 
 
@@ -580,9 +580,9 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
         {"shares": (0.5, 0.5, 1e-9)},
         {"bits": 9},
         {"bits": -1},
-        {"at_least": 0},
-        {"most_holders": 0},
-        {"colluding": 0},
+        {"min_holders": 0},
+        {"max_holders_per_person": 0},
+        {"max_colluding": 0},
         {"private": 1},
         {"norms": 0.005},
         {"norms": 0.9},

@@ -219,14 +219,16 @@ def test_everyone_is_asked_in_one_round_about_one_set() -> None:
     heeded: list[tuple[str, Round]] = []
 
     class Heeding(LocalParties):
-        def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        def ask(
+            self, message: Any, *, min_holders: int | None = None
+        ) -> dict[str, Any]:
             if isinstance(message, dict):
                 heeded.extend(
                     (name, one)
                     for name, one in message.items()
                     if isinstance(one, Round)
                 )
-            return super().ask(message, at_least=at_least)
+            return super().ask(message, min_holders=min_holders)
 
     fed = federation()
     config = protocol.Config(batch=3, share=0.4, **QUICK)
@@ -359,12 +361,14 @@ def test_a_report_about_another_set_than_was_dealt_is_refused_where_it_is_none_o
     dealt: list[int] = []
 
     class Others(LocalParties):
-        def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        def ask(
+            self, message: Any, *, min_holders: int | None = None
+        ) -> dict[str, Any]:
             if isinstance(message, dict) and isinstance(ask := message.get("b"), Round):
                 kind = ask.columns.index([0])
                 dealt.append(int((ask.which == kind).sum()))
                 message = {"b": replace(ask, which=torch.full_like(ask.which, kind))}
-            return super().ask(message, at_least=at_least)
+            return super().ask(message, min_holders=min_holders)
 
     inside = fed.parties("one-report", run="r", config=config)
     card = protocol.train(config, Others(inside), fed.schemas).trained.card
@@ -403,14 +407,14 @@ def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) ->
 class GoneAtTheEnd(LocalParties):
     """One host does not say what its ledger holds."""
 
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(self, message: Any, *, min_holders: int | None = None) -> dict[str, Any]:
         asks = (
             dict.fromkeys(self.names, message)
             if isinstance(message, Ask)
             else dict(message)
         )
         if isinstance(asks.get("b"), Settle):
-            if at_least is None:
+            if min_holders is None:
                 raise PartyAway("b is away.")
             del asks["b"]
         return super().ask(asks)
@@ -500,7 +504,7 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
         {"batch": 0},
         {"seed": -1},
         {"target": 3},
-        {"at_least": 0},
+        {"min_holders": 0},
     ],
 )
 def test_settings_without_sense_are_refused(bad: dict[str, Any]) -> None:

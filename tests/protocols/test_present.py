@@ -30,7 +30,9 @@ def case_of(protocol: str, **changes: Any) -> Case:
     few = {
         key: value for key, value in FEW.items() if key in known and protocol != "lopub"
     }
-    return replace(case, settings=dict(case.settings) | few | {"at_least": 1} | changes)
+    return replace(
+        case, settings=dict(case.settings) | few | {"min_holders": 1} | changes
+    )
 
 
 class Leaving(LocalParties):
@@ -42,7 +44,7 @@ class Leaving(LocalParties):
         self.left = after
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         if self.who in asks:
@@ -50,7 +52,7 @@ class Leaving(LocalParties):
         if self.left >= 0 or self.who not in asks:
             return super().ask(asks)
         del asks[self.who]
-        if at_least is None or len(asks) < at_least:
+        if min_holders is None or len(asks) < min_holders:
             raise PartyAway(f"{self.who} is not connected. The ask was given up.")
         return super().ask(asks)
 
@@ -110,8 +112,10 @@ def test_the_others_end_the_run_and_the_card_says_who_went_when(
 def test_who_stays_gets_the_same_run_whether_or_not_it_could_go_on_alone(
     protocol: str,
 ) -> None:
-    """`at_least` changes nothing while all are there."""
-    alone, free = (trained(case_of(protocol, at_least=n), 10_000)[0] for n in (1, None))
+    """`min_holders` changes nothing while all are there."""
+    alone, free = (
+        trained(case_of(protocol, min_holders=n), 10_000)[0] for n in (1, None)
+    )
     one = weights(alone)
     other = weights(free)
     assert all((one[key] == other[key]).all() for key in one)
@@ -119,7 +123,7 @@ def test_who_stays_gets_the_same_run_whether_or_not_it_could_go_on_alone(
 
 
 def test_a_run_that_needs_all_stops_with_what_was_saved(tmp_path: Path) -> None:
-    case = case_of("sign-ds", at_least=None)
+    case = case_of("sign-ds", min_holders=None)
     with pytest.raises(PartyAway):
         trained(case, 4, checkpoint=tmp_path)  # begin, round, keep, round
     assert [file.name for file in tmp_path.glob("server-*")] == ["server-1.safetensors"]
@@ -141,14 +145,14 @@ def test_who_is_gone_stays_gone_after_a_restart(tmp_path: Path) -> None:
     assert sum(federation.holders[stayed].ledger.spend().values()) > 0
 
 
-def test_fewer_than_at_least_is_too_few() -> None:
+def test_fewer_than_min_holders_is_too_few() -> None:
     with pytest.raises(PartyAway):
-        trained(case_of("sign-ds", at_least=2), 2)
+        trained(case_of("sign-ds", min_holders=2), 2)
     federation = case_of("sign-ds").federation()
     parties = LocalParties(
         federation.parties("sign-ds", run="here", config=case_of("sign-ds").config())
     )
-    with pytest.raises(ConfigError, match="at_least=3, and there are 2 parties"):
+    with pytest.raises(ConfigError, match="min_holders=3, and there are 2 parties"):
         Present(parties, 3)
 
 
@@ -156,7 +160,9 @@ def test_a_refusal_is_no_absence() -> None:
     """A party is left out because it is away, never for what it says."""
 
     class Refusing(LocalParties):
-        def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        def ask(
+            self, message: Any, *, min_holders: int | None = None
+        ) -> dict[str, Any]:
             raise PartyError("host 1 refuses")
 
     federation = case_of("sign-ds").federation()

@@ -41,7 +41,7 @@ SETTINGS: dict[str, Any] = {
     "aggregator": "second",
     "epsilon": 3.0,
     "delta": 1e-5,
-    "least_people": 10,
+    "min_people": 10,
     "batch": 7,
     "features": 6,
     "bits": 6,
@@ -208,7 +208,7 @@ def test_the_price_is_what_the_settings_say_and_nothing_holds_against_both() -> 
         "the server and second together",
     ]
     assert rows[-1][1].strip() == "no guarantee"
-    twice = plan(most_holders=2)
+    twice = plan(max_holders_per_person=2)
     assert twice.sigmas[1] == pytest.approx(2 * plan().sigmas[1], rel=1e-3)
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         run(federation(budget=Budget(2.9, 1e-5)))

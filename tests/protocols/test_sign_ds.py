@@ -74,7 +74,7 @@ class Recorded(LocalParties):
         super().__init__(federation.parties("sign-ds", run="r", **more))
         self.rounds: list[tuple[str, Round, Reported]] = []
 
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(self, message: Any, *, min_holders: int | None = None) -> dict[str, Any]:
         replies = super().ask(message)
         asks = message if isinstance(message, Mapping) else {}
         self.rounds += [

@@ -323,7 +323,7 @@ class Departing(LocalParties):
         self.change = change
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = (
             dict.fromkeys(self.names, message)
@@ -549,12 +549,12 @@ class Coming(LocalParties):
         self.config = config
         super().__init__(fed.parties("tied", run="r", config=config))
 
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(self, message: Any, *, min_holders: int | None = None) -> dict[str, Any]:
         fresh = self.fed.parties("tied", run="r", config=self.config)
         for name, party in self.parties.items():
             fresh[name].load_state_dict(party.state_dict())
         self.parties = fresh
-        return super().ask(message, at_least=at_least)
+        return super().ask(message, min_holders=min_holders)
 
 
 def test_a_party_that_comes_back_in_the_middle_goes_on_as_if_it_had_stayed() -> None:
@@ -577,7 +577,7 @@ class Leaving(LocalParties):
 
     left = False
 
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(self, message: Any, *, min_holders: int | None = None) -> dict[str, Any]:
         asks = (
             dict.fromkeys(self.names, message)
             if isinstance(message, Ask)
@@ -586,14 +586,14 @@ class Leaving(LocalParties):
         self.left = self.left or any(
             isinstance(ask, Release) and ask.stage == "classes" for ask in asks.values()
         )
-        if self.left and at_least is None:
+        if self.left and min_holders is None:
             raise PartyAway("lower is away.")
         here = {
             name: ask
             for name, ask in asks.items()
             if not (self.left and name == "lower")
         }
-        return super().ask(here, at_least=at_least)
+        return super().ask(here, min_holders=min_holders)
 
 
 def test_without_the_last_release_the_others_are_fitted_and_the_statement_says_so():

@@ -340,8 +340,8 @@ def test_holders_that_cannot_be_put_together_are_refused_before_anything_is_char
     same = replace(schemas["bank"], columns=schemas["clinic"].people.columns)
     with pytest.raises(SchemaError, match="smoker"):
         study_of({"clinic": schemas["clinic"], "bank": same})
-    with pytest.raises(ConfigError, match="most_holders"):
-        train("visits", three(), **SMALL, most_holders=2)
+    with pytest.raises(ConfigError, match="max_holders_per_person"):
+        train("visits", three(), **SMALL, max_holders_per_person=2)
 
 
 def test_two_holders_without_common_people_are_told_so() -> None:

@@ -73,12 +73,12 @@ class Meddling(LocalParties):
         self.change = change
         self.seen = list[tuple[str, Any, Any]]()
 
-    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+    def ask(self, message: Any, *, min_holders: int | None = None) -> dict[str, Any]:
         asks = {
             name: self.change(name, ask)
             for name, ask in addressed(message, self.names).items()
         }
-        replies = super().ask(asks, at_least=at_least)
+        replies = super().ask(asks, min_holders=min_holders)
         self.seen += [(name, asks[name], reply) for name, reply in replies.items()]
         return replies
 
@@ -227,7 +227,7 @@ def test_only_people_whom_every_group_has_are_counted() -> None:
 
 def test_noise_is_that_of_all_who_have_a_part_in_a_table_and_its_price_is_one() -> None:
     cut = grid(registry=1, clinic=3, bank=2)
-    found, fed, _ = released(cut, visits.Config(**SMALL, colluding=2), USUAL)
+    found, fed, _ = released(cut, visits.Config(**SMALL, max_colluding=2), USUAL)
     holders = study_of(cut[1])
     exact = released(cut)[0]
     noisy = found["tables"]
@@ -350,7 +350,7 @@ def test_whoever_goes_away_ends_the_run_and_nothing_is_charged(step: Any) -> Non
         return ask
 
     fed = Federation.rehearsal(*grid(), budget=USUAL, seed=3)
-    config = visits.Config(**SMALL, at_least=1)
+    config = visits.Config(**SMALL, min_holders=1)
     server = Meddling(fed.parties("visits", run="r", config=config), leave)
     with pytest.raises(PartyAway, match="went away"):
         measured(server, fed.schemas, config, 7, 1)
@@ -434,7 +434,7 @@ def trusting(name: str, ask: Any) -> Any:
     """
     if not isinstance(ask, Begin) or name != "clinic0":
         return ask
-    return replace(ask, config=ask.config | {"colluding": 2})
+    return replace(ask, config=ask.config | {"max_colluding": 2})
 
 
 @pytest.mark.parametrize(
@@ -518,7 +518,7 @@ def test_parties_rebuilt_between_all_messages_count_alike() -> None:
 
 def test_a_plan_says_the_least_and_the_largest_noise_of_each_kind_of_tables() -> None:
     tables, schemas = grid(registry=2, clinic=3, bank=2)
-    config = {**SMALL, "colluding": 3}
+    config = {**SMALL, "max_colluding": 3}
     said = plan("visits", schemas, budget=USUAL, people=53, **config)
     found = released((tables, schemas), visits.Config(**config), USUAL)[0]["tables"]
     kinds: dict[str, list[float]] = {}
@@ -542,9 +542,9 @@ def test_noise_over_a_grid_is_for_as_many_holders_of_every_column_as_is_said() -
     loudest = []
     true = released(cut)[0]["tables"].tables
     for most in (1, 2):
-        found = released(cut, visits.Config(**SMALL, most_holders=most), USUAL)[0][
-            "tables"
-        ]
+        found = released(
+            cut, visits.Config(**SMALL, max_holders_per_person=most), USUAL
+        )[0]["tables"]
         errors = [
             (found.tables[block] - true[block]) / found.noise[block] for block in true
         ]
@@ -615,10 +615,10 @@ def sums_and_shares(
 
 
 @pytest.mark.parametrize(
-    ("most", "colluding"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+    ("most", "max_colluding"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
 )
 def test_over_a_grid_what_a_person_moves_is_paid_for_by_the_noise_that_honest_holders_leave(
-    most: int, colluding: int
+    most: int, max_colluding: int
 ) -> None:
     """Exact: the sums before noise are whole numbers, and the paid price is that of one
     Gaussian of this multiplier, so Σ (moved / left)² over all cells of all blocks is at
@@ -626,7 +626,9 @@ def test_over_a_grid_what_a_person_moves_is_paid_for_by_the_noise_that_honest_ho
     move.
     """
     cut = split_rows(*beside_visits(24), registry=2, clinic=3, bank=2)
-    config = visits.Config(**SMALL, most_holders=most, colluding=colluding)
+    config = visits.Config(
+        **SMALL, max_holders_per_person=most, max_colluding=max_colluding
+    )
     (before, multiplier), _ = sums_and_shares(cut, config)
     (after, again), shares = sums_and_shares(with_copies(cut, most), config)
     assert again == multiplier
@@ -643,7 +645,7 @@ def test_over_a_grid_what_a_person_moves_is_paid_for_by_the_noise_that_honest_ho
         assert len(own) == sum((2, 3, 2)[group] for group in {*block.groups}), (
             "every holder of the block adds a share"
         )
-        honest = max(1, len(own) - colluding)
+        honest = max(1, len(own) - max_colluding)
         left = sum(sorted(share**2 for share in own)[:honest])
         lost += moved**2 / left
         allowed += (most * block.sensitivity) ** 2 / left
@@ -667,9 +669,9 @@ def test_what_is_no_grid_is_refused_before_anything_is_charged() -> None:
         study_of(nameless)
     fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
     with pytest.raises(ConfigError, match="a person is with one holder of each column"):
-        train("visits", fed, **SMALL, most_holders=2)
-    with pytest.raises(ConfigError, match="colluding must lie between 1 and 4"):
-        train("visits", fed, **SMALL, colluding=5)
+        train("visits", fed, **SMALL, max_holders_per_person=2)
+    with pytest.raises(ConfigError, match="max_colluding must lie between 1 and 4"):
+        train("visits", fed, **SMALL, max_colluding=5)
     assert not charged(fed)
 
 

@@ -167,12 +167,12 @@ CROOKED = [
         "was agreed to",
     ),
     (
-        changed(Begin, config=lambda a: a.config | {"most_holders": 2}),
+        changed(Begin, config=lambda a: a.config | {"max_holders_per_person": 2}),
         MessageError,
         "was agreed to",
     ),
     (
-        changed(Begin, config=lambda a: a.config | {"colluding": 5}),
+        changed(Begin, config=lambda a: a.config | {"max_colluding": 5}),
         MessageError,
         "was agreed to",
     ),
@@ -229,9 +229,9 @@ def test_a_server_that_asks_for_something_else_is_refused_and_nothing_is_charged
     "bad",
     [
         {"private": None},
-        {"colluding": 0.5},
-        {"most_holders": 3},
-        {"most_holders": True},
+        {"max_colluding": 0.5},
+        {"max_holders_per_person": 3},
+        {"max_holders_per_person": True},
     ],
 )
 def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(
@@ -283,7 +283,7 @@ def test_a_second_session_is_a_second_price() -> None:
 
 def test_who_goes_away_before_the_release_is_left_out() -> None:
     fed = clinics(3)
-    config = visits.Config(**SMALL, at_least=2)
+    config = visits.Config(**SMALL, min_holders=2)
     outcome = visits.train(
         config,
         Leaving(
@@ -316,12 +316,12 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
         same_people=False,
         people_are_elsewhere=("a", "b"),
     )
-    with pytest.raises(ConfigError, match="set most_holders"):
+    with pytest.raises(ConfigError, match="set max_holders_per_person"):
         train("visits", fed, **SMALL)
     assert not any(map(charged, fed.holders.values()))
-    found = train("visits", fed, **SMALL, most_holders=2)
+    found = train("visits", fed, **SMALL, max_holders_per_person=2)
     assert found.privacy.epsilon("a", "server") <= 3.0
-    (alone, one), (both, other) = noise_of(4.0), noise_of(4.0, most_holders=2)
+    (alone, one), (both, other) = noise_of(4.0), noise_of(4.0, max_holders_per_person=2)
     assert both / other == pytest.approx(2 * alone / one, rel=1e-3)
 
 
@@ -427,9 +427,9 @@ def test_a_schema_that_was_read_from_rows_is_told_by_a_plan_and_refused_by_a_par
         {"states": 0},
         {"steps": 0},
         {"rate": 0.0},
-        {"at_least": 0},
-        {"most_holders": 0},
-        {"colluding": 0},
+        {"min_holders": 0},
+        {"max_holders_per_person": 0},
+        {"max_colluding": 0},
         {"private": 1},
     ],
 )

@@ -139,7 +139,7 @@ def test_the_kept_decoder_is_the_mean_of_the_last() -> None:
         ({"epochs": 2}, "epochs, learning_rate and optimizer cannot be chosen"),
         ({"optimizer": "adam"}, "epochs, learning_rate and optimizer cannot be chosen"),
         ({"dreams": 0}, "dreams must be a whole number"),
-        ({"dream_rate": 0.0}, "dream_rate"),
+        ({"dream_learning_rate": 0.0}, "dream_learning_rate"),
         ({"average": -0.1}, "average"),
         ({"cap": 1}, "Raise cap to 2"),
     ],

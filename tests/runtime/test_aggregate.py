@@ -28,7 +28,7 @@ def hub(desk: Desk) -> Desk:
         schema.save(desk.folder / f"{name}-schema.toml")
     settings = PRICE | {
         "aggregator": "second",
-        "least_people": 20,
+        "min_people": 20,
         "batch": 12,
         "components": 8,
         "steps": 20,

@@ -34,7 +34,7 @@ def study(desk: Desk) -> Desk:
     SCHEMA.save(desk.folder / "schema.toml")
     settings = PRICE | {
         "aggregator": "second",
-        "least_people": 4,
+        "min_people": 4,
         "batch": 2,
         "components": 4,
         "steps": 5,

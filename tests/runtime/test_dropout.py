@@ -20,7 +20,7 @@ from understudy.privacy.accounts.ledger import Ledger
 SILOS = ("north", "south", "west")
 
 
-def rows_of_silos(desk: Desk, *, at_least: int | None) -> None:
+def rows_of_silos(desk: Desk, *, min_holders: int | None) -> None:
     """Three holders of different people, who are asked for twenty reports each."""
     frame, schema = toy(rows=60, seed=1)
     parties = {}
@@ -33,7 +33,7 @@ def rows_of_silos(desk: Desk, *, at_least: int | None) -> None:
             "delta": 1e-4,
         }
     settings = {"epsilon_total": 40.0, "cap": 20, "batch": 10}
-    settings |= {} if at_least is None else {"at_least": at_least}
+    settings |= {} if min_holders is None else {"min_holders": min_holders}
     body = {
         "protocol": "lopub",
         "out": "joint",
@@ -67,7 +67,7 @@ def charges(desk: Desk, name: str) -> list[str]:
 
 
 def test_a_run_over_rows_goes_on_without_a_holder_that_stays_away(desk: Desk) -> None:
-    rows_of_silos(desk, at_least=2)
+    rows_of_silos(desk, min_holders=2)
     holders = {name: desk.join(name) for name in SILOS}
     server = desk.serve("--away", 0.5)
     until(lambda: answered(desk.folder / "west") >= 6, 240)
@@ -100,7 +100,7 @@ def test_a_run_over_rows_goes_on_without_a_holder_that_stays_away(desk: Desk) ->
 
 
 def test_a_holder_that_never_comes_is_not_waited_for_forever(desk: Desk) -> None:
-    rows_of_silos(desk, at_least=2)
+    rows_of_silos(desk, min_holders=2)
     holders = {name: desk.join(name) for name in ("north", "south")}
     for wait in (3, 12, 48, 192):  # on a busy machine the others take their time, too
         server = desk.serve("--away", 0.5, "--wait", wait)

@@ -273,18 +273,18 @@ def test_away_may_be_left_out_and_a_refusal_never_is(network: Network) -> None:
     parties = parties_of(network, grid_of([network.seat("a")]), "a", "b", patience=0.3)
     with pytest.raises(PartyAway, match="b did not join"):
         parties.wait(0.1)
-    parties.wait(0.1, at_least=1)
-    assert list(parties.ask(Next(), at_least=1)) == ["a"]
+    parties.wait(0.1, min_holders=1)
+    assert list(parties.ask(Next(), min_holders=1)) == ["a"]
     with pytest.raises(PartyAway, match="b has not answered"):
-        parties.ask(Next(), at_least=2)
+        parties.ask(Next(), min_holders=2)
     with pytest.raises(PartyError, match="a: no"):
-        parties.ask({"a": Fail(how="says no"), "b": Next()}, at_least=0)
+        parties.ask({"a": Fail(how="says no"), "b": Next()}, min_holders=0)
     strict = network.seat("b", policy=replace(POLICY, epsilon_run=1.0))
     refused = parties_of(
         network, grid_of([network.seat("a"), strict]), "a", "b", patience=2.0
     )
     with pytest.raises(PartyError, match="b refuses the contract"):
-        refused.ask(Next(), at_least=1)
+        refused.ask(Next(), min_holders=1)
 
 
 def test_a_flower_message_of_somebody_else_is_refused(network: Network) -> None:

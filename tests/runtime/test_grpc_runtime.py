@@ -238,7 +238,7 @@ def test_a_party_without_a_connection_is_given_up_before_one_that_is_at_work(
         # five times as long as who is away is waited for
         given_up = threading.Timer(1.0, go_on.set)
         given_up.start()
-        assert list(parties.ask(Next(), at_least=1)) == ["a"]
+        assert list(parties.ask(Next(), min_holders=1)) == ["a"]
         with pytest.raises(PartyAway, match=r"b is not connected for 0\.2 s"):
             parties.ask(Next())
     network.join_all()
@@ -255,7 +255,7 @@ def test_the_end_of_a_run_is_not_put_off_for_a_party_that_was_given_up(
         network.start(network.seat("b"), wire.port, patience=0.1)
         parties.wait(60)
         wire.close()  # b is cut off, and finds nobody when it dials again
-        assert list(parties.ask(Next(), at_least=1)) == ["a"]
+        assert list(parties.ask(Next(), min_holders=1)) == ["a"]
         ending = threading.Thread(target=parties.close, daemon=True)
         ending.start()
         ending.join(60)
@@ -369,7 +369,7 @@ def test_a_contract_that_a_party_refuses_is_refused_with_its_reason(
 
 
 def test_away_may_be_left_out_and_a_refusal_never_is(tmp_path: Path) -> None:
-    """Whether of an ask or of the whole contract; `at_least` is about who is not
+    """Whether of an ask or of the whole contract; `min_holders` is about who is not
     there.
     """
     network = Network(tmp_path, "a", "b", "c")
@@ -378,19 +378,19 @@ def test_away_may_be_left_out_and_a_refusal_never_is(tmp_path: Path) -> None:
         for name in "ab":
             network.start(network.seat(name), parties.port)
         signed(parties, "a", "b")
-        parties.wait(0.1, at_least=2)
-        assert list(parties.ask(Next(), at_least=2)) == ["a", "b"]
+        parties.wait(0.1, min_holders=2)
+        assert list(parties.ask(Next(), min_holders=2)) == ["a", "b"]
         parties.away = None
         with pytest.raises(PartyError, match="a: no"):
-            parties.ask({"a": Fail(how="says no"), "b": Next()}, at_least=1)
+            parties.ask({"a": Fail(how="says no"), "b": Next()}, min_holders=1)
         network.start(
             network.seat("c", policy=replace(POLICY, epsilon_run=1.0)), parties.port
         )
         with pytest.raises(PartyError, match="c refuses the contract"):
-            parties.wait(60, at_least=2)
+            parties.wait(60, min_holders=2)
         for asks in (Next(), {"c": Next()}):
             with pytest.raises(PartyError, match="c refuses the contract") as refused:
-                parties.ask(asks, at_least=0)
+                parties.ask(asks, min_holders=0)
             assert not isinstance(refused.value, PartyAway)
     network.join_all()
 

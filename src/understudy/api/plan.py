@@ -176,7 +176,7 @@ def _person_words(
     *,
     same: bool,
 ) -> str:
-    n_holders = len(budgets) if same else getattr(config, "most_holders", 1)
+    n_holders = len(budgets) if same else getattr(config, "max_holders_per_person", 1)
     if protocol.one_release:
         return "A person pays this once, for all holders together."
     if len(budgets) == 1 or n_holders == 1:

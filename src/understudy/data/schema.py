@@ -557,14 +557,15 @@ class Grid:
     def one_each(self, values: Mapping[str, T]) -> dict[str, T]:
         return {group[0]: values[group[0]] for group in self.groups}
 
-    def check_most_holders(self, most_holders: int) -> None:
+    def check_max_holders_per_person(self, max_holders_per_person: int) -> None:
         """ConfigError unless a person can be with so many holders of every column."""
-        whole(most_holders=most_holders)
-        if most_holders > (limit := min(map(len, self.groups))):
+        whole(max_holders_per_person=max_holders_per_person)
+        if max_holders_per_person > (limit := min(map(len, self.groups))):
             raise ConfigError(
-                f"most_holders={most_holders} is for rows at so many holders or more, "
-                f"and here {limit} have the same columns; where columns are split, "
-                "alignment makes sure that a person is with one holder of each column.",
+                f"max_holders_per_person={max_holders_per_person} is for rows at so "
+                f"many holders or more, and here {limit} have the same columns; where "
+                "columns are split, alignment makes sure that a person is with one "
+                "holder of each column.",
                 effect=Effect.NOTHING_CHARGED,
             )
 

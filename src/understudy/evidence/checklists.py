@@ -64,7 +64,10 @@ def _nist(facts: Facts) -> Iterator[Answer]:
             "The holders' charges are for one joint release, which a person pays once."
         )
     elif not person["same_people"]:
-        together = f"A person is with at most {person['most_holders']} of the holders."
+        together = (
+            f"A person is with at most {person['max_holders_per_person']} of the "
+            "holders."
+        )
     yield item(
         "What is one unit of privacy?",
         f"Two worlds differ in this: {stated['adjacency']}.",

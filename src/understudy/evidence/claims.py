@@ -266,7 +266,12 @@ def _require_terms(
     }
     claimed |= {
         key: person[key]
-        for key in ("same_people", "most_holders", "one_release", "common_sample")
+        for key in (
+            "same_people",
+            "max_holders_per_person",
+            "one_release",
+            "common_sample",
+        )
     }
     for key, value in claimed.items():
         agrees = (

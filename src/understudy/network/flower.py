@@ -158,14 +158,14 @@ class FlowerParties(RemoteParties):
         self._nodes: dict[str, int] = {}
         self._shown: dict[str, str] = {}
 
-    def wait(self, timeout: float, *, at_least: int | None = None) -> None:
-        """Until all have signed, or with `at_least` so many once time is over.
+    def wait(self, timeout: float, *, min_holders: int | None = None) -> None:
+        """Until all have signed, or with `min_holders` so many once time is over.
         PartyError: who is missing.
         """
         until = time.monotonic() + timeout
         while missing := [name for name in self.names if name not in self._nodes]:
             if time.monotonic() > until:
-                if at_least is not None and len(self._nodes) >= at_least:
+                if min_holders is not None and len(self._nodes) >= min_holders:
                     return
                 raise PartyAway(
                     f"{', '.join(missing)} did not join within {timeout:g} s.",
@@ -183,14 +183,14 @@ class FlowerParties(RemoteParties):
             time.sleep(self._pause)
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         """Ask all the same, or each its own. Who takes above `patience` is PartyAway,
-        unless `at_least` came.
+        unless `min_holders` came.
         """
         asks = addressed(message, self.names)
         if not self._nodes.keys() >= asks.keys():
-            self.wait(self.patience, at_least=None if at_least is None else 0)
+            self.wait(self.patience, min_holders=None if min_holders is None else 0)
         self._number += 1
         bodies = {
             name: encode(ask, limit=self.contract.message) for name, ask in asks.items()
@@ -202,7 +202,7 @@ class FlowerParties(RemoteParties):
         }
         replies = self._exchange(orders, time.monotonic() + self.patience)
         away = [name for name in asks if self._nodes.get(name) not in replies]
-        if away and (at_least is None or len(asks) - len(away) < at_least):
+        if away and (min_holders is None or len(asks) - len(away) < min_holders):
             raise PartyAway(
                 f"{away[0]} has not answered for {self.patience:g} s. The ask was "
                 "given up."

@@ -48,7 +48,7 @@ class ContractOffer:
     out: Path
     public_rows: Mapping[str, Any]
     # how many parties suffice, where the people are not the same
-    at_least: int | None = None
+    min_holders: int | None = None
 
     def note(self) -> None:
         """What stays beside the artefacts: from now on the folder holds this run."""
@@ -125,7 +125,7 @@ def prepare_offer(
     )
     out = file.path(file.out)
     contract = _build_contract(file, config, schemas, federation, out, resume)
-    at_least = None if same_people else getattr(config, "at_least", None)
+    min_holders = None if same_people else getattr(config, "min_holders", None)
     return ContractOffer(
         file=file,
         protocol=protocol,
@@ -134,7 +134,7 @@ def prepare_offer(
         contract=contract,
         out=out,
         public_rows=public_rows,
-        at_least=at_least,
+        min_holders=min_holders,
     )
 
 
@@ -165,8 +165,8 @@ def serve_file(
     that is returned. `wait` is how many seconds all parties may take to join and sign,
     `patience` how long one answer may take, `away` how long a party that was asked may
     be without a connection; over rows, those who take longer are left out where the
-    settings say `at_least` and so many are there; `linger` how long the end waits for
-    parties that have not heard of it. With `resume` it continues where it was, or
+    settings say `min_holders` and so many are there; `linger` how long the end waits
+    for parties that have not heard of it. With `resume` it continues where it was, or
     begins if it never began. `ready` is called when it listens.
 
     If a party refuses the contract, all are told why, and ContractRefused is raised.
@@ -203,7 +203,7 @@ def serve_file(
                     status.update(state="waiting")
                     parties.wait(
                         wait,
-                        at_least=contract_offer.at_least,
+                        min_holders=contract_offer.min_holders,
                         refused=_report_refusals(status, changed),
                     )
                     contract_offer.begin()

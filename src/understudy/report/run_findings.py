@@ -134,7 +134,9 @@ def price_finding(privacy: Mapping[str, Any]) -> Finding:
         default=math.inf,
     )
     n_parties = (
-        len(parties) if person["same_people"] else int(person.get("most_holders", 1))
+        len(parties)
+        if person["same_people"]
+        else int(person.get("max_holders_per_person", 1))
     )
     over_parties = f" over {n_parties} parties" if n_parties > 1 else ""
     if math.isinf(most_spent):

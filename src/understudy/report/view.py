@@ -297,7 +297,7 @@ def privacy_cells(statement: Mapping[str, Any]) -> dict[str, Any] | None:
             "accountant": statement["accountant"],
             "same_people": bool(person["same_people"]) and several,
             "one_release": bool(person.get("one_release")),
-            "most_holders": int(person.get("most_holders", 1)),
+            "max_holders_per_person": int(person.get("max_holders_per_person", 1)),
             "delta": words.power_of_ten(person["delta"]),
             "person": tiles,
             "parties": [_party_cells(party, views) for party in parties],

@@ -109,12 +109,12 @@ def require_priced(
         if (
             len(schemas) > 1
             and not same_people
-            and getattr(config, "most_holders", 1) == 1
+            and getattr(config, "max_holders_per_person", 1) == 1
         ):
             raise ConfigError(
                 f"{name} says that other holders may also hold its people: set "
-                f"most_holders, how many of the {len(schemas)} may hold one person, so "
-                "that the price covers them.",
+                f"max_holders_per_person, how many of the {len(schemas)} may hold "
+                "one person, so that the price covers them.",
                 effect=Effect.NOTHING_CHARGED,
             )
 

@@ -5,9 +5,9 @@ docs/run_file.md has every key. Every key is checked before a row is read, and p
 relative to the run file. That no two parties over rows hold the same person is assumed,
 and the statement says so; a party that knows better says `people_are_elsewhere = true`,
 and the run is refused until its settings say with how many of the parties a person may
-be (`most_holders`), and that is priced. A ledger that exists keeps its lifetime budget:
-a run file that states another one, or allows the run more than that, is refused;
-`understudy ledger budget` changes it.
+be (`max_holders_per_person`), and that is priced. A ledger that exists keeps its
+lifetime budget: a run file that states another one, or allows the run more than that,
+is refused; `understudy ledger budget` changes it.
 """
 
 from collections.abc import Mapping

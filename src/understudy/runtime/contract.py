@@ -364,7 +364,7 @@ class Policy:
         if (
             self.people_are_elsewhere
             and over_rows
-            and contract.settings.get("most_holders", 1) == 1
+            and contract.settings.get("max_holders_per_person", 1) == 1
         ):
             why = (
                 "other holders may also hold its people, and the price is for people "
@@ -372,8 +372,8 @@ class Policy:
             )
             return (
                 why,
-                "Set `most_holders` in the run file: how many of its parties may "
-                "hold one person.",
+                "Set `max_holders_per_person` in the run file: how many of its "
+                "parties may hold one person.",
             )
         if contract.message > self.message_mb << 20:
             why = (

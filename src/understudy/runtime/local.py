@@ -122,7 +122,7 @@ class LocalParties:
         return tuple(self.parties)
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         replies: dict[str, Any] = {}

@@ -171,8 +171,8 @@ def _joint_case(subject: Subject, *, alone: bool = False) -> Case:
     schemas = subject.schemas
     whole_study = study(config, schemas)
     if alone or whole_study.grid.partition == "rows":
-        if "most_holders" in subject.protocol.settings:
-            config = replace(config, most_holders=1)
+        if "max_holders_per_person" in subject.protocol.settings:
+            config = replace(config, max_holders_per_person=1)
         schemas = {subject.target: subject.schema}
         try:
             study(config, schemas)

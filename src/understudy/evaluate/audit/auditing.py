@@ -305,7 +305,7 @@ class RecordingParties:
         return tuple(self.parties)
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = (
             dict.fromkeys(self.names, message) if isinstance(message, Ask) else message

@@ -400,7 +400,7 @@ def blocks_of_release(
             sums = without_person.record.sums[name][key].double()
             # the share of the noise's variance that those who collude do not know
             unknown_share = (
-                holders - min(without_person.study.pricing.colluding, holders - 1)
+                holders - min(without_person.study.pricing.max_colluding, holders - 1)
             ) / holders
             moved = with_person.record.sums[name][key] - sums
             noise = sums - others_sums[name][key].double()

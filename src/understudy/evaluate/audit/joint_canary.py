@@ -384,7 +384,7 @@ class AggregatorsAudit(SumsAudit):
     @cached_property
     def _server(self) -> Any:
         """The terms, as the server has them who adds no noise."""
-        config = replace(self.config, key="", least_people=1, at_least=None)
+        config = replace(self.config, key="", min_people=1, min_holders=None)
         return (_NoiselessTables if self._of_tables else _NoiselessMoments).joint(
             config, self.schemas
         )

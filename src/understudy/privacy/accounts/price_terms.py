@@ -29,7 +29,7 @@ class PriceTerms:
     people: int | None = None
     rehearsal: tuple[str, ...] = ()
     adjacency: str = ADJACENCY
-    most_holders: int = 1
+    max_holders_per_person: int = 1
     one_release: bool = False
     common_sample: bool = False
     local: bool = False

@@ -22,9 +22,9 @@ thing, and the person pays the largest of them once.
 
 Where parties hold rows of different people, that no person is with two of them is the
 holders' word: nobody checks it, and the statement says so. Where a person may be with
-`most_holders` of them, prices compose over so many: of each event the most uses that so
-many parties can have together. A joint release over rows is moved so many times as far
-by such a person, and its parties are charged for that.
+`max_holders_per_person` of them, prices compose over so many: of each event the most
+uses that so many parties can have together. A joint release over rows is moved so many
+times as far by such a person, and its parties are charged for that.
 """
 
 import math
@@ -175,20 +175,21 @@ class PrivacyStatement:
     """The privacy of a run. `str` for people, `to_dict` for files.
 
     `same_people`: the parties hold columns of the same people; otherwise at most
-    `most_holders` of them hold a person, as the holders state. `one_release`: the
-    parties' charges are for one joint release, each for a whole person. `common_steps`:
-    the parties' samples are common ones, of at least so many steps; None: each party
-    draws its own. `adjacency` says what is protected, a person or less: two worlds that
-    ε holds apart differ in that. `together`: those against whom ε holds each alone, and
-    does not hold where they pool what they know. `local`: it holds where all others do,
-    since each person's own device adds all of the noise. `outside` lists what ε does
-    not cover, `unguarded` what of the release has no formal guarantee.
+    `max_holders_per_person` of them hold a person, as the holders state. `one_release`:
+    the parties' charges are for one joint release, each for a whole person.
+    `common_steps`: the parties' samples are common ones, of at least so many steps;
+    None: each party draws its own. `adjacency` says what is protected, a person or
+    less: two worlds that ε holds apart differ in that. `together`: those against whom ε
+    holds each alone, and does not hold where they pool what they know. `local`: it
+    holds where all others do, since each person's own device adds all of the noise.
+    `outside` lists what ε does not cover, `unguarded` what of the release has no formal
+    guarantee.
     """
 
     parties: tuple[PartyPrivacy, ...]
     run: str = ""
     same_people: bool = True
-    most_holders: int = 1
+    max_holders_per_person: int = 1
     one_release: bool = False
     common_steps: int | None = None
     adjacency: str = ADJACENCY
@@ -199,7 +200,7 @@ class PrivacyStatement:
     delta: float = field(init=False)
 
     def __post_init__(self) -> None:
-        whole(most_holders=self.most_holders)
+        whole(max_holders_per_person=self.max_holders_per_person)
         if not self.parties:
             raise ConfigError("a privacy statement needs at least one party.")
         object.__setattr__(
@@ -260,7 +261,9 @@ class PrivacyStatement:
                 for party in self.parties
             ]
         for parties in coalitions:
-            max_parties = len(parties) if self.same_people else self.most_holders
+            max_parties = (
+                len(parties) if self.same_people else self.max_holders_per_person
+            )
             groups = [[party] for party in parties]
             if max_parties > 1 and not self.one_release:
                 groups = [parties]
@@ -321,7 +324,7 @@ class PrivacyStatement:
             "parties": [self._party(party) for party in self.parties],
             "person": {
                 "same_people": self.same_people,
-                "most_holders": self.most_holders,
+                "max_holders_per_person": self.max_holders_per_person,
                 "one_release": self.one_release,
                 "common_sample": self.common_steps is not None,
                 "common_steps": self.common_steps,
@@ -358,7 +361,7 @@ class PrivacyStatement:
             parties=tuple(map(PartyPrivacy.from_dict, stated["parties"])),
             run=str(stated["run"]),
             same_people=bool(person["same_people"]),
-            most_holders=person["most_holders"],
+            max_holders_per_person=person["max_holders_per_person"],
             one_release=bool(person["one_release"]),
             common_steps=person["common_steps"],
             adjacency=str(stated["adjacency"]),
@@ -374,11 +377,11 @@ class PrivacyStatement:
         holders = [party for party in self.parties if party.people != 0]
         if self.same_people or len(holders) == 1:
             return ()
-        if self.most_holders == 1:
+        if self.max_holders_per_person == 1:
             return (in_units(ELSEWHERE, self.unit),)
         return (
-            f"that at most {self.most_holders} of the parties hold a {self.unit}. The "
-            "holders state this, and nobody has checked it",
+            f"that at most {self.max_holders_per_person} of the parties hold a "
+            f"{self.unit}. The holders state this, and nobody has checked it",
         )
 
     def _party(self, party: PartyPrivacy) -> dict[str, Any]:
@@ -456,10 +459,10 @@ class PrivacyStatement:
         return "\n".join(lines)
 
     def _reason(self) -> str:
-        if not self.same_people and self.most_holders > 1:
+        if not self.same_people and self.max_holders_per_person > 1:
             holders = (
-                f"up to {self.most_holders} of the parties hold a person, as the "
-                "holders state"
+                f"up to {self.max_holders_per_person} of the parties hold a person, "
+                "as the holders state"
             )
             how = (
                 "; the parties' charges are for one release"

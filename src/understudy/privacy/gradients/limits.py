@@ -63,7 +63,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "noise_multiplier": (0.0, 1e8),
     "ratio_noise": (1e-3, 1e6),
     "learning_rate": (1e-12, 100.0),
-    "gan_rate": (1e-12, 100.0),
+    "gan_learning_rate": (1e-12, 100.0),
     "beta": (1e-9, 1e6),
     "clip": (1e-9, 1e9),
     "rate": (1e-6, 1.0),  # people are drawn with a chance that is exact to 2⁻⁵³

@@ -29,11 +29,11 @@ away; R, S and C₁ are expanded from 32-byte seeds, people come in chunks whose
 made when they are needed, and C₂ alone is sent as numbers, so that memory and the
 dealer's messages do not grow with people.
 
-*Noise.* Of M holders up to t (`colluding`) may pool what they know. Each holder adds a
-discrete Gaussian of scale σ/√(M − t). The M − t others' shares then add up to variance
-σ², and their sum is a discrete Gaussian of scale σ but for a factor of e^±τ in every
-probability, with τ ≤ 10 Σ_{k<n} exp(−2π²s²k/(k+1)) for n shares of scale s (Cor. 10;
-Thm 9 alone gives half of it: 5 for each of the n − 1 additions). Further shares are
+*Noise.* Of M holders up to t (`max_colluding`) may pool what they know. Each holder
+adds a discrete Gaussian of scale σ/√(M − t). The M − t others' shares then add up to
+variance σ², and their sum is a discrete Gaussian of scale σ but for a factor of e^±τ in
+every probability, with τ ≤ 10 Σ_{k<n} exp(−2π²s²k/(k+1)) for n shares of scale s (Cor.
+10; Thm 9 alone gives half of it: 5 for each of the n − 1 additions). Further shares are
 independent noise on top. *Price.* One person moves each of c cells by 1, and no other.
 Let P, Q be the c moved cells with and without that person under one discrete Gaussian
 of scale σ each, and P′, Q′ under sums of shares. As P′ ≤ e^(cτ)P, Q′ ≥ e^(−cτ)Q,
@@ -303,20 +303,20 @@ def blind(
     return words
 
 
-def noise_share(sigma: Fraction, parties: int, *, colluding: int = 1) -> Fraction:
-    """The scale of one holder's noise, so that σ remains against any `colluding` of the
-    `parties`. Guarantee: see the module. Edges: a single holder adds σ; of no noise
-    each adds none; colluding ≥ parties → ConfigError.
+def noise_share(sigma: Fraction, parties: int, *, max_colluding: int = 1) -> Fraction:
+    """The scale of one holder's noise, so that σ remains against any `max_colluding` of
+    the `parties`. Guarantee: see the module. Edges: a single holder adds σ; of no noise
+    each adds none; max_colluding ≥ parties → ConfigError.
     """
-    whole(parties=parties, colluding=colluding)
-    if parties > 1 and colluding >= parties:
+    whole(parties=parties, max_colluding=max_colluding)
+    if parties > 1 and max_colluding >= parties:
         raise ConfigError(
-            f"colluding must be below the number of parties, {parties}, not "
-            f"{colluding}: against all others "
+            f"max_colluding must be below the number of parties, {parties}, not "
+            f"{max_colluding}: against all others "
             f"together it is {parties - 1}.",
             effect=Effect.NOTHING_CHARGED,
         )
-    honest = parties - colluding
+    honest = parties - max_colluding
     if honest <= 1 or not sigma:
         return sigma
     scale = float(sigma) / math.sqrt(honest) * (1 + 1e-12)

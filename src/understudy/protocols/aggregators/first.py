@@ -166,15 +166,15 @@ def _collected(
         if store is not None:
             store.note(RELEASED, saved)
     there = [name for name in saved["begun"] if name not in saved["gone"]]
-    # at_least=0: the sum is here, and nobody is needed
-    return saved, statement_of(plan, saved, settled(parties, there, at_least=0))
+    # min_holders=0: the sum is here, and nobody is needed
+    return saved, statement_of(plan, saved, settled(parties, there, min_holders=0))
 
 
 class FirstAggregator(Tally):
     def __init__(self, plan: Terms, parties: Parties) -> None:
         super().__init__(plan)
         self.parties = parties
-        self.hosts = Present(parties, plan.config.at_least, besides=plan.aggregator)
+        self.hosts = Present(parties, plan.config.min_holders, besides=plan.aggregator)
         self.begun: dict[str, dict[str, Any]] = {}
         self.refused = 0
 

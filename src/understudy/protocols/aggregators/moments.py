@@ -160,7 +160,7 @@ class MomentsPlan(Terms):
         moments beside the diagonal.
         """
         radius = self.cells.radius
-        holders = self.config.most_holders
+        holders = self.config.max_holders_per_person
         first = math.hypot(radius, self.weight) * (1 + 2.0**-40)
         one, other = self.multipliers
         return noise_for(one, holders * first), noise_for(

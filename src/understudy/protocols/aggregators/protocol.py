@@ -17,9 +17,9 @@ not checked; either aggregator can spoil the sum. A person uploads once; who goe
 before that costs the others nothing.
 
 One release of all one- and two-way tables of m columns: a person moves a cell of each
-of m(m + 1)/2 tables by 1, or by `most_holders` where so many hosts may hold them. Each
-aggregator adds discrete Gaussian noise to every cell, the least that (ε, δ) needs, so
-that it is that much against the other one, who can take its own off.
+of m(m + 1)/2 tables by 1, or by `max_holders_per_person` where so many hosts may hold
+them. Each aggregator adds discrete Gaussian noise to every cell, the least that (ε, δ)
+needs, so that it is that much against the other one, who can take its own off.
 
 Tables need not have the same noise: of Gaussian noise Σ 1/σ² over the tables is all
 that counts. Of the others a table of c cells has noise in proportion to c to the power
@@ -129,7 +129,7 @@ class TableTerms(Terms):
 
     @cached_property
     def price(self) -> Spend:
-        return spend_of(self.kinds, self.config.most_holders)
+        return spend_of(self.kinds, self.config.max_holders_per_person)
 
     def noise(self, rng: Rng) -> Tensor:
         drawn = torch.zeros(self.cells.count, dtype=torch.int64)
@@ -218,7 +218,9 @@ class TableTerms(Terms):
 
     def _sigma(self, moved: Moved) -> float:
         budget = Budget(self.config.epsilon, self.config.delta)
-        return shared_noise(((moved, 1.0),), budget, self.config.most_holders)[0]
+        return shared_noise(
+            ((moved, 1.0),), budget, self.config.max_holders_per_person
+        )[0]
 
     def drawn(self, schemas: Mapping[str, Schema]) -> Schema:
         from understudy.answers.rules import with_rules

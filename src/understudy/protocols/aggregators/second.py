@@ -2,7 +2,7 @@
 the server, and releases once.
 
 Guarantee: its share of a sum leaves it with discrete Gaussian noise in full on every
-cell, over at least `least_people` whose uploads both aggregators found to be tables,
+cell, over at least `min_people` whose uploads both aggregators found to be tables,
 each once, and the same ones at both. The release stands in its ledger first, with the
 mark of who is in it; a run has one. What it says before that is uniform to the server
 (`secure.sketch`), whatever the server says, but for who passes. All uploads of a run
@@ -173,7 +173,7 @@ class SecondAggregator(Party):
 
     def _open(self, ask: Open) -> Opened:
         plan = self._plan(ask)
-        self.budget.warn_of_delta(self.name, plan.config.least_people)
+        self.budget.warn_of_delta(self.name, plan.config.min_people)
         self.ledger.afford(plan.event)
         pair = KeyPair(
             self.secret if plan.config.key and self.secret else self.rng.bytes(32)
@@ -248,7 +248,7 @@ class SecondAggregator(Party):
                 f"{self.name}: the server adds up other people than passed here.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        if people < (least := plan.config.least_people):
+        if people < (least := plan.config.min_people):
             raise PartyError(
                 f"{self.name}: {people:,} people passed, and {least:,} are the least.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,

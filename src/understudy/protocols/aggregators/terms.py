@@ -85,7 +85,7 @@ class Settings(PeopleApart):
     )
     epsilon: float = setting(1.0, POSITIVE, "price of a person's whole report")
     delta: float = setting(1e-6, POSITIVE, "δ of the price")
-    least_people: int = setting(
+    min_people: int = setting(
         100, WHOLE, "if fewer people pass the check, nothing is released"
     )
     batch: int = setting(
@@ -158,10 +158,10 @@ class Terms(ABC):
                 "there is an aggregator, and nobody who uploads.",
                 effect=Effect.NOTHING_CHARGED,
             )
-        if config.most_holders >= len(schemas):
+        if config.max_holders_per_person >= len(schemas):
             raise ConfigError(
-                f"most_holders={config.most_holders}, and there are "
-                f"{len(schemas) - 1} hosts.",
+                f"max_holders_per_person={config.max_holders_per_person}, and "
+                f"there are {len(schemas) - 1} hosts.",
                 effect=Effect.NOTHING_CHARGED,
             )
         for name, schema in schemas.items():
@@ -193,7 +193,7 @@ class Terms(ABC):
         )
         return {
             "same_people": False,
-            "most_holders": self.config.most_holders,
+            "max_holders_per_person": self.config.max_holders_per_person,
             "one_release": True,
             "adjacency": in_units(ADJACENCY, self.protects),
             "together": names,

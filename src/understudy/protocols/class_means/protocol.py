@@ -60,7 +60,7 @@ _PIECE = 1 << 10  # reports at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Config(PeopleApart):
-    """The prices of a person's `most_holders` compose."""
+    """The prices of a person's `max_holders_per_person` compose."""
 
     epsilon_total: float = setting(
         4.0,

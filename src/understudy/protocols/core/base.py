@@ -371,10 +371,10 @@ class Parties(Protocol):
         """The parties, in a fixed order."""
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         """Ask all the same, or each its own. A refusal is raised; so is PartyAway,
-        unless `at_least` have answered.
+        unless `min_holders` have answered.
         """
 
 
@@ -395,14 +395,19 @@ Watcher = Callable[[Progress], None]
 
 
 def settled(
-    parties: Parties, names: Iterable[str] | None = None, *, at_least: int | None = None
+    parties: Parties,
+    names: Iterable[str] | None = None,
+    *,
+    min_holders: int | None = None,
 ) -> dict[str, dict[str, Spend]]:
     """What the ledgers of the parties (of these, where named) say of this run, to an
     outsider and to anyone.
     """
     ask = Settle() if names is None else dict.fromkeys(names, Settle())
     replies = (
-        parties.ask(ask) if at_least is None else parties.ask(ask, at_least=at_least)
+        parties.ask(ask)
+        if min_holders is None
+        else parties.ask(ask, min_holders=min_holders)
     )
 
     def read(uses: Mapping[str, int]) -> Spend:

@@ -1,7 +1,7 @@
 """A run at the server: its rounds, who is still there, what is saved on the way, and
 what comes out.
 
-    parties, store = Present(parties, config.at_least), Checkpoint(folder, parties)
+    parties, store = Present(parties, config.min_holders), Checkpoint(folder, parties)
     ended = run_rounds(
         config.rounds,
         step,
@@ -119,26 +119,27 @@ class Present:
     since.
     Guarantee: a party is left out only when it is away (the runtime's word), never for
     what it says: a refusal is raised.
-    Edges: without `at_least` all have to stay, until all has been said. Fewer left than
-    `at_least` → PartyAway; what was saved stays, and the run can be resumed. What a
-    party that is gone has charged stands in its own ledger; who states a price for it
-    counts all that it was asked.
+    Edges: without `min_holders` all have to stay, until all has been said. Fewer left
+    than `min_holders` → PartyAway; what was saved stays, and the run can be resumed.
+    What a party that is gone has charged stands in its own ledger; who states a price
+    for it counts all that it was asked.
     """
 
     def __init__(
-        self, parties: Parties, at_least: int | None, *, besides: str = ""
+        self, parties: Parties, min_holders: int | None, *, besides: str = ""
     ) -> None:
         """`besides`: a party that is asked by itself."""
         self.all = tuple(name for name in parties.names if name != besides)
-        if at_least is not None:
-            whole(at_least=at_least)
-            if at_least > len(self.all):
+        if min_holders is not None:
+            whole(min_holders=min_holders)
+            if min_holders > len(self.all):
                 raise ConfigError(
-                    f"at_least={at_least}, and there are {len(self.all)} parties.",
+                    f"min_holders={min_holders}, and there are {len(self.all)} "
+                    "parties.",
                     effect=Effect.NOTHING_CHARGED,
                 )
         self.parties = parties
-        self.at_least = at_least
+        self.min_holders = min_holders
         self.round = 0
         self.gone: dict[str, dict[str, Any]] = {}
 
@@ -147,9 +148,9 @@ class Present:
         return tuple(name for name in self.all if name not in self.gone)
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
-        """Ask those still there; who is silent is gone. `at_least`: so many suffice
+        """Ask those still there; who is silent is gone. `min_holders`: so many suffice
         this once, 0 at the end.
         """
         asks = (
@@ -158,11 +159,11 @@ class Present:
             else dict(message)
         )
         asks = {name: ask for name, ask in asks.items() if name not in self.gone}
-        if at_least is None:
-            if self.at_least is None:
+        if min_holders is None:
+            if self.min_holders is None:
                 return self.parties.ask(asks)
-            at_least = max(0, len(asks) - (len(self.names) - self.at_least))
-        replies = self.parties.ask(asks, at_least=at_least)
+            min_holders = max(0, len(asks) - (len(self.names) - self.min_holders))
+        replies = self.parties.ask(asks, min_holders=min_holders)
         at = datetime.now(UTC).isoformat(timespec="seconds")
         self.gone |= {
             name: {"rounds": self.round, "at": at}

@@ -44,16 +44,16 @@ def target() -> str | None:
 @dataclass(frozen=True, kw_only=True)
 class PeopleApart(Declared):
     """Where holders of the same columns have people of their own; a person may be with
-    `most_holders` of them.
+    `max_holders_per_person` of them.
     """
 
-    at_least: int | None = setting(
+    min_holders: int | None = setting(
         None,
         WHOLE,
         "over rows: the run continues while at least this many holders are there; "
         "without it all must stay",
     )
-    most_holders: int = setting(
+    max_holders_per_person: int = setting(
         1,
         WHOLE,
         "how many holders of the same columns may hold the same person, as the "
@@ -80,7 +80,7 @@ class OverColumns(JointConfig):
 class OverRows(JointConfig, PeopleApart):
     """Where holders of the same columns may have people of their own."""
 
-    colluding: int = setting(
+    max_colluding: int = setting(
         1,
         WHOLE,
         "ε still holds if this many holders share with each other all that they know",

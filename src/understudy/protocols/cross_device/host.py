@@ -1,10 +1,10 @@
 """What the protocols over rows share: parties that host people, cohorts of them, and
 what it costs each.
 
-A person is with one party, or with `most_holders` of them where the settings say so. In
-each round the server asks a cohort, drawn over all parties from public randomness; a
-party charges each asked person one use before it touches a row, and answers for nobody
-beyond the cap that the run promised or beyond the ledger's budget.
+A person is with one party, or with `max_holders_per_person` of them where the settings
+say so. In each round the server asks a cohort, drawn over all parties from public
+randomness; a party charges each asked person one use before it touches a row, and
+answers for nobody beyond the cap that the run promised or beyond the ledger's budget.
 
 Guarantee: a person's reports at a party together cost at most `cap` uses of the run's
 event, and the ledger holds each. Sampler a cohort amplifies nothing: who reports, and
@@ -247,7 +247,7 @@ class HostParty(Party):
 
     def composition(self) -> dict[str, Any]:
         settings = {} if self.begun is None else self.begun.config
-        most_holders = int(settings.get("most_holders", 1))
+        max_holders_per_person = int(settings.get("max_holders_per_person", 1))
         described = (
             self.data.features
             if isinstance(self.data, Population)
@@ -256,7 +256,7 @@ class HostParty(Party):
         adjacency = in_units(ADJACENCY, protected_unit({self.name: described}))
         return {
             "same_people": False,
-            "most_holders": most_holders,
+            "max_holders_per_person": max_holders_per_person,
             "adjacency": adjacency,
             "local": True,
         }

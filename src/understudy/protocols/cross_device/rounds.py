@@ -143,7 +143,7 @@ class LearningParty(HostParty):
         people: (people, d).
         """
         out = torch.zeros(len(people), self.reporter.dims, device=self.device)
-        most = getattr(self.config, "most_rows", None)
+        most = getattr(self.config, "max_rows_per_person", None)
         for here, batch in self.population.apart(people, max_rows=most, rng=self.rng):
             update = self.local(weights, *batch)
             out = (

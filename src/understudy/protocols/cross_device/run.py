@@ -135,7 +135,7 @@ class Run(ABC):
 
     def __init__(self, config: Any, parties: Parties, *more: Any) -> None:
         self.config = config
-        self.parties = Present(parties, config.at_least)
+        self.parties = Present(parties, config.min_holders)
         self.done = 0
         self.ended = ""
 
@@ -221,7 +221,7 @@ class Run(ABC):
         """What was paid, by the parties' ledgers; of those who are gone, what they were
         asked.
         """
-        paid = settled(self.parties, at_least=0)
+        paid = settled(self.parties, min_holders=0)
         return self.statement(
             self.asked_spend | {name: spends["anyone"] for name, spends in paid.items()}
         )
@@ -238,7 +238,7 @@ class Run(ABC):
         return PrivacyStatement(
             parties=tuple(parts),
             same_people=False,
-            most_holders=self.config.most_holders,
+            max_holders_per_person=self.config.max_holders_per_person,
             adjacency=self.adjacency,
             local=self.local,
             outside=OUTSIDE + remarks(gone),

@@ -16,7 +16,7 @@ Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in on
 against the server, against any party, and against an outsider. Each party's ledger is
 charged that whole price; a person pays it once.
 Edges: the server deals the masks of products, so where columns are split it must not
-pool what it knows with a holder; over rows it may, with up to `colluding` of them.
+pool what it knows with a holder; over rows it may, with up to `max_colluding` of them.
 docs/secure_products.md says who sees what.
 """
 
@@ -139,10 +139,10 @@ class Gram(Study[TableRows]):
         "first_pass_share",
         "public_people",
         "triples",
-        "chosen_triples",
+        "target_triples",
         "searched_triples",
-        "colluding",
-        "most_holders",
+        "max_colluding",
+        "max_holders_per_person",
     )
     lasting: ClassVar[tuple[str, ...]] = ("fine", "pairs")
     # only the pairs of columns that are with different groups
@@ -162,7 +162,7 @@ class Gram(Study[TableRows]):
                     effect=Effect.NOTHING_CHARGED,
                 )
         self.layout.check_width()
-        self.grid.check_most_holders(config.most_holders)
+        self.grid.check_max_holders_per_person(config.max_holders_per_person)
         self.twice = config.remeasured_pairs + len(
             self.layout.pairs_with(config.target)
         )
@@ -228,7 +228,7 @@ class Gram(Study[TableRows]):
         """
         layout = self.layout
         triples = self.config.triples
-        colluding = self.config.colluding
+        max_colluding = self.config.max_colluding
         if self.twice > (pairs := math.comb(layout.columns, 2)):
             raise ConfigError(
                 f"there are {pairs:,} pairs of columns, those with a target among "
@@ -251,12 +251,16 @@ class Gram(Study[TableRows]):
 
         def of_columns(trees: Mapping[int, Trees]) -> NoiseAllocation | None:
             nodes = Counter({(g, g): own.moved for g, own in trees.items()})
-            return NoiseAllocation.least(self.grid, nodes, colluding) if nodes else None
+            return (
+                NoiseAllocation.least(self.grid, nodes, max_colluding)
+                if nodes
+                else None
+            )
 
         found = {
             "reach": of_columns(layout.tops),
             "fine": of_columns(dict(enumerate(layout.trees))) if layout.buys else None,
-            "pairs": NoiseAllocation.least(self.grid, cells, colluding).with_room(
+            "pairs": NoiseAllocation.least(self.grid, cells, max_colluding).with_room(
                 SPIKES * self.spiky
             ),
             "threes": NoiseAllocation.even(self.grid, max(1, self.twice))
@@ -276,7 +280,9 @@ class Gram(Study[TableRows]):
             self.searched > 0,
             most_bins(self.layout.joint.columns),
         )
-        return GramPricing(config.colluding, config.most_holders, moved, config, *which)
+        return GramPricing(
+            config.max_colluding, config.max_holders_per_person, moved, config, *which
+        )
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:
         for number, (name, sigma) in enumerate(zip(self.spreads, noise, strict=True)):

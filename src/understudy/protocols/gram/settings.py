@@ -106,7 +106,7 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     draw it by their other columns (`tables/target.py`). `remeasured_pairs`
     (`tables/strongest.py`): by default none: of tables with up to 561 columns a choice
     gained on one alone. `triples` share the second release's part of the budget, where
-    pairs are measured twice. `chosen_triples` (`tables/strongest.py`): of one holder's
+    pairs are measured twice. `target_triples` (`tables/strongest.py`): of one holder's
     columns, or of two holders' (`gram/stages.py`). By default four where
     `public_people` are 10,000 or more, else none: they make all of that release
     noisier, by a sixth with 13 columns, which costs few people more than it tells.
@@ -115,10 +115,10 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     eight, where all holders have the same columns, a target is named and people are
     many (`SHOWN`) by what was released; of fewer the target's pairs have that part of
     the budget. `rules`: what is fitted is the law given the rules, and what is drawn
-    keeps them; nothing is measured for them. `most_holders`: nobody can check it over
-    rows without an alignment, so the holders state it; noise is for a person who moves
-    every count by so much. Over a grid it is for holders who fear a server that departs
-    from the protocol.
+    keeps them; nothing is measured for them. `max_holders_per_person`: nobody can check
+    it over rows without an alignment, so the holders state it; noise is for a person
+    who moves every count by so much. Over a grid it is for holders who fear a server
+    that departs from the protocol.
     """
 
     fine: float = setting(
@@ -138,7 +138,7 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         TRIPLES,
         "further three-way tables to measure, each with columns of one holder only",
     )
-    chosen_triples: int | None = setting(
+    target_triples: int | None = setting(
         None,
         NONE_OR_MORE,
         "three-way tables of the target, chosen by the first release; 4 with many "
@@ -162,8 +162,8 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         """How many three-way tables with the target are chosen at most: as is set, and
         else by public numbers.
         """
-        if self.chosen_triples is not None:
-            return self.chosen_triples
+        if self.target_triples is not None:
+            return self.target_triples
         many = self.public_people is not None and self.public_people >= _MANY
         return _CHOSEN if self.target is not None and many else 0
 

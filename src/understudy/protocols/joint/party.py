@@ -12,7 +12,7 @@ Guarantee: before a release a party charges its ledger for what one person, with
 rows at all holders, moves in it (`Stage.blocks`), under noise of the scale that this
 party computes (`pricing`) from the noise that was agreed on, which is never below what
 its own budget needs. To every block that its rows are in it adds its share of that
-noise, so that ε holds against the server, an outsider, and up to `colluding` other
+noise, so that ε holds against the server, an outsider, and up to `max_colluding` other
 holders who pool what they know. Nothing is charged before every other holder has shown
 that it was told the same (`session`); what a server chooses between two releases is
 checked by the stage and told likewise, before rows are masked for it or anything is

@@ -11,7 +11,7 @@ of any σ (`secure.counts`). A release's noise is its σ; block b has σ times i
 `factor`. What is paid is fixed before the server chooses.
 
 Whoever has a part in a block adds a share of its noise (`privacy.secure.sums`): paid is
-what `colluding` others leave.
+what `max_colluding` others leave.
 Guarantee: noise of a larger number is never less noise, and never costs more.
 """
 
@@ -57,7 +57,7 @@ def finest_scale(
     noise: float,
     sensitivity: Callable[[int], float],
     *,
-    most_holders: int = 1,
+    max_holders_per_person: int = 1,
 ) -> int:
     """What a vector's bound becomes in whole numbers: the finest of these scales, from
     fine to coarse, at which noise of this multiplier can be drawn. Noise grows with the
@@ -66,7 +66,9 @@ def finest_scale(
     Edges: noise that can be drawn at none of them → the coarsest, and `Pricing.check`
     refuses it.
     """
-    largest = LARGEST / 1.5 / 1.03 / most_holders  # room for a diagonal and for shares
+    largest = (
+        LARGEST / 1.5 / 1.03 / max_holders_per_person
+    )  # room for a diagonal and for shares
     return next(
         (scale for scale in scales if noise * sensitivity(scale) <= largest),
         scales[-1],
@@ -97,7 +99,7 @@ class Pricing(ABC):
     be, and count at each.
     """
 
-    colluding: int = 1
+    max_colluding: int = 1
     moves: int = 1
 
     @abstractmethod
@@ -124,7 +126,7 @@ class Pricing(ABC):
         others.
         """
         if parties > 1:
-            in_range(1, parties - 1, colluding=self.colluding)
+            in_range(1, parties - 1, max_colluding=self.max_colluding)
 
     def event(self, release: int, noise: float) -> DpEvent:
         """The same as one event."""
@@ -132,8 +134,8 @@ class Pricing(ABC):
 
     def share(self, sigma: float | Fraction, holders: int) -> Fraction:
         """The scale of one holder's noise, of so many who have a part in a block."""
-        colluding = min(self.colluding, max(1, holders - 1))
-        return noise_share(Fraction(sigma), holders, colluding=colluding)
+        max_colluding = min(self.max_colluding, max(1, holders - 1))
+        return noise_share(Fraction(sigma), holders, max_colluding=max_colluding)
 
     def deviation(self, sigma: float, holders: int) -> float:
         """The standard deviation of all their noise together, beside a diagonal; 0 for
@@ -261,7 +263,7 @@ class NoiseAllocation:
 
     @classmethod
     def least(
-        cls, grid: Grid, cells: Counter[Groups], colluding: int
+        cls, grid: Grid, cells: Counter[Groups], max_colluding: int
     ) -> "NoiseAllocation":
         """The least noise in all for a person who moves so many cells of each block;
         the largest factor is 1.
@@ -269,7 +271,8 @@ class NoiseAllocation:
         shares = {block: len(grid.holders(block)) for block in grid.blocks}
         # r
         ratio = {
-            block: count / max(1, count - colluding) for block, count in shares.items()
+            block: count / max(1, count - max_colluding)
+            for block, count in shares.items()
         }
         least = min(ratio[block] for block in +cells)
         # Two square roots: the same to the last bit on every machine, as a power need

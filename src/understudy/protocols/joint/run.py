@@ -146,7 +146,7 @@ def train(
     study.check_fit(**more)
     settings = {
         key: getattr(config, key)
-        for key in ("at_least", "chunk")
+        for key in ("min_holders", "chunk")
         if hasattr(config, key)
     }
     found = measure(
@@ -185,8 +185,8 @@ def statement(measurements: Measurements, parties: Parties) -> PrivacyStatement:
     spends = [
         study.pricing.spend(number, record.noise[number]) for number in range(releases)
     ]
-    at_least = 0 if record.ended else getattr(study.config, "at_least", None)
-    paid = settled(parties, there, at_least=at_least)
+    min_holders = 0 if record.ended else getattr(study.config, "min_holders", None)
+    paid = settled(parties, there, min_holders=min_holders)
     gone = dict.fromkeys(VIEWS, sum(spends, Counter()))
     outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[
         study.grid.partition

@@ -44,7 +44,7 @@ def measure(
     study: Study[Any],
     parties: Parties,
     *,
-    at_least: int | None = None,
+    min_holders: int | None = None,
     chunk: int = 1 << 15,
     checkpoint: Path | None = None,
     resume: bool = False,
@@ -60,12 +60,12 @@ def measure(
     stands is saved, and `resume=True` continues with the next chunk, if the parties
     stand where they stood.
     Edges: over rows, who goes away before the first release is left out while
-    `at_least` remain, and who goes during it ends the run, as does whoever goes before
-    the study's `least` releases are made: nothing can be unmasked without one of them,
-    and who has released by then has paid. Who goes away later, or has too little left,
-    leaves what was released, which says so (`Record.ended`). A refusal is raised; of
-    parties that have begun anew since, which hold nothing that a further release could
-    be made of, it leaves what was released, too.
+    `min_holders` remain, and who goes during it ends the run, as does whoever goes
+    before the study's `least` releases are made: nothing can be unmasked without one of
+    them, and who has released by then has paid. Who goes away later, or has too little
+    left, leaves what was released, which says so (`Record.ended`). A refusal is raised;
+    of parties that have begun anew since, which hold nothing that a further release
+    could be made of, it leaves what was released, too.
     """
     study.pricing.check_parties(len(parties.names))
     config = study.told_settings()
@@ -89,10 +89,10 @@ def measure(
     new_server = partial(_Server, study, parties, chunk, secret, watch)
     if stopped is not None:
         try:
-            return _stoppable(new_server(), store, plan, saved, stopped, at_least)
+            return _stoppable(new_server(), store, plan, saved, stopped, min_holders)
         except _StandElsewhere:
             pass  # as after a stop that nobody saved: from the last release on
-    return _stoppable(new_server(), store, plan, saved, None, at_least)
+    return _stoppable(new_server(), store, plan, saved, None, min_holders)
 
 
 def _stoppable(
@@ -101,14 +101,14 @@ def _stoppable(
     plan: dict[str, Any],
     saved: dict[str, Any] | None,
     stopped: dict[str, Any] | None,
-    at_least: int | None,
+    min_holders: int | None,
 ) -> Measurements:
     """The same, with a note of where the server stands if it is stopped between two
     asks.
     """
     begin_from = saved if stopped is None else stopped["record"]
     try:
-        measurements = _measure(server, store, plan, begin_from, stopped, at_least)
+        measurements = _measure(server, store, plan, begin_from, stopped, min_holders)
     except KeyboardInterrupt:
         if store is not None and server.between_asks:
             store.note(STOPPED, server.position() | {"plan": plan})
@@ -124,7 +124,7 @@ def _measure(
     plan: dict[str, Any],
     saved: dict[str, Any] | None,
     stopped: dict[str, Any] | None,
-    at_least: int | None,
+    min_holders: int | None,
 ) -> Measurements:
     study = server.study
     if saved is None:
@@ -135,7 +135,7 @@ def _measure(
         if len(study.grid.groups) > 1:
             record = server.over_columns(begin)
         else:
-            record = server.over_rows(begin, at_least)
+            record = server.over_rows(begin, min_holders)
     else:
         record = Record(**saved)
     if stopped is not None:
@@ -222,9 +222,9 @@ class _Server:
         self.watch(progress)
         self.between_asks = False
 
-    def over_rows(self, begin: Begin, at_least: int | None) -> Record:
+    def over_rows(self, begin: Begin, min_holders: int | None) -> Record:
         """Ask until all who are still there have agreed with each other."""
-        present = Present(self.parties, at_least)
+        present = Present(self.parties, min_holders)
         begun = public_values(present.ask(begin))
         _same_number(begun, None)
         noise = _most_noise(begun)
@@ -340,7 +340,7 @@ class _Server:
         return self.parties.names
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         """All who take part; without one of them nothing can be unmasked."""
         if not self.staying:
@@ -352,7 +352,7 @@ class _Server:
             if isinstance(message, Ask)
             else dict(message)
         )
-        replies = self.parties.ask(asks, at_least=0)
+        replies = self.parties.ask(asks, min_holders=0)
         gone = [name for name in asks if name not in replies]
         if gone:
             raise _Gone(gone)

@@ -217,7 +217,7 @@ class Study(ABC, Generic[R]):
         moves = self.pricing.moves
         return {
             "same_people": split,
-            "most_holders": moves,
+            "max_holders_per_person": moves,
             "one_release": split or moves > 1,
             "adjacency": ADJACENCIES[protected_unit(self.schemas)],
             "unguarded": DEALT if split else (),

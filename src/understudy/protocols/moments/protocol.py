@@ -12,11 +12,11 @@ Adamczewski, Park, AISTATS 2021); noise by Canonne, Kamath, Steinke 2020; sums b
 Bonawitz et al. 2017 (`privacy/secure/sums.py`); noise on second moments as in Dwork et
 al., "Analyze Gauss" (STOC 2014).
 
-Guarantee: (ε, δ)-DP for a person with all rows at a holder (or at up to `most_holders`
-of them), against the server, an outsider, and up to `colluding` other holders, who may
-pool what they know with the server.
-Edges: a person counts once, by the average of the person's rows.
-docs/secure_products.md says who sees what.
+Guarantee: (ε, δ)-DP for a person with all rows at a holder (or at up to
+`max_holders_per_person` of them), against the server, an outsider, and up to
+`max_colluding` other holders, who may pool what they know with the server. Edges: a
+person counts once, by the average of the person's rows. docs/secure_products.md says
+who sees what.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -111,8 +111,8 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
         "upright",
         "norms",
         "shares",
-        "colluding",
-        "most_holders",
+        "max_colluding",
+        "max_holders_per_person",
         "private",
     )
     any_kind: ClassVar = True
@@ -120,7 +120,7 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
         self.schema = _common_schema(schemas)
-        self.grid.check_most_holders(config.most_holders)
+        self.grid.check_max_holders_per_person(config.max_holders_per_person)
         self.frame = Frame.declared(
             self.schema, config.features, upright=config.upright
         )
@@ -141,7 +141,9 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
     def pricing(self) -> VectorPricing:
         config = self.config
         shares = tuple(filter(None, (float(config.norms), *config.shares)))
-        return VectorPricing(config.colluding, config.most_holders, shares)
+        return VectorPricing(
+            config.max_colluding, config.max_holders_per_person, shares
+        )
 
     def check_noise(self, noise: Any, parties: int) -> None:
         for number, name in enumerate(self.releases):
@@ -178,7 +180,7 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
         """Whatever is told, a person moves the sums by as much: terms are held to what
         rows can have.
         """
-        scale = stages.finest(noise, self.config.most_holders)
+        scale = stages.finest(noise, self.config.max_holders_per_person)
         match name:
             case "norms":
                 expect(terms)
@@ -245,7 +247,7 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
         if bits is None:
             bits = kept.bits(
                 centre.groups,
-                measurements.noise(name) * self.config.most_holders,
+                measurements.noise(name) * self.config.max_holders_per_person,
                 MOST_BITS,
             )
         bits = min(bits, len(kept.values), self.labels.most_bits)

@@ -409,12 +409,15 @@ class Within(Sums):
         return round(CELL * self.scale**2)
 
 
-def finest(multiplier: float, most_holders: int) -> int:
+def finest(multiplier: float, max_holders_per_person: int) -> int:
     """The scale of second moments under noise of this multiplier: the finest whose
     noise can be drawn.
     """
     return finest_scale(
-        SCALES, multiplier, lambda scale: scale**2, most_holders=most_holders
+        SCALES,
+        multiplier,
+        lambda scale: scale**2,
+        max_holders_per_person=max_holders_per_person,
     )
 
 

@@ -66,7 +66,7 @@ _MOST_COMBINATIONS = 1 << 62  # so that a combination has a number
 @dataclass(frozen=True, kw_only=True)
 class Config(usual.PeopleApart):
     """Without `target` all pairs count alike; without `share` by `plan`'s rule. Prices
-    of `most_holders` compose.
+    of `max_holders_per_person` compose.
     """
 
     epsilon_total: float = setting(

@@ -20,13 +20,12 @@ Sources: noise by Canonne, Kamath, Steinke 2020, priced as in
 (`privacy/secure/sums.py`). What is released is our own.
 
 Guarantee: over rows (ε, δ)-DP for a person with all rows in both tables at a holder (or
-at up to `most_holders` of them), against the server, an outsider, and up to `colluding`
-other holders, who may pool what they know with the server. Over columns for a person
-with all rows at all parties, in one price, against the server, any party, and an
-outsider; the server deals the masks, so it must not pool what it knows with a holder.
-Over a grid the same against up to `colluding` of the holders.
-Edges: levels and bounds are those of the schema; how many events count (`most_events`)
-is public.
+at up to `max_holders_per_person` of them), against the server, an outsider, and up to
+`max_colluding` other holders, who may pool what they know with the server. Over columns
+for a person with all rows at all parties, in one price, against the server, any party,
+and an outsider; the server deals the masks, so it must not pool what it knows with a
+holder. Over a grid the same against up to `max_colluding` of the holders. Edges: levels
+and bounds are those of the schema; how many events count (`most_events`) is public.
 """
 
 import math
@@ -207,7 +206,7 @@ class VisitStudy(Study[VisitRows]):
 
     family: ClassVar = "visits"
     settings: ClassVar = Config
-    settled: ClassVar = ("colluding", "most_holders", "private")
+    settled: ClassVar = ("max_colluding", "max_holders_per_person", "private")
     any_kind: ClassVar = True
     lasting: ClassVar = ("fine",)
 
@@ -235,7 +234,7 @@ class VisitStudy(Study[VisitRows]):
         self.widest = Within(schemas)
         self.split = self.widest.on_bins({})
         self.schema, self.layout = self.split.schema, self.split.layout
-        self.grid.check_most_holders(config.most_holders)
+        self.grid.check_max_holders_per_person(config.max_holders_per_person)
         self.bought, self.public = self.widest.bought, self.widest.public
         self.least = len(self.releases)
         # Of levels that are bought, where tables have room for them: they were counted
@@ -264,7 +263,9 @@ class VisitStudy(Study[VisitRows]):
         )
         weights = [*single, len(self.layout.blocks)]
         shares = tuple(weight / sum(weights) for weight in weights)
-        return VectorPricing(self.config.colluding, self.config.most_holders, shares)
+        return VectorPricing(
+            self.config.max_colluding, self.config.max_holders_per_person, shares
+        )
 
     def rows(self, holding: Holding) -> VisitRows:
         """Where events are drawn, the same ones in one session: others under the same
@@ -350,7 +351,10 @@ class VisitStudy(Study[VisitRows]):
     ) -> int:
         """The finest whose noise can be drawn."""
         return finest_scale(
-            units, noise, sensitivity, most_holders=self.config.most_holders
+            units,
+            noise,
+            sensitivity,
+            max_holders_per_person=self.config.max_holders_per_person,
         )
 
     def terms(self, name: str, measurements: Measurements) -> Terms:

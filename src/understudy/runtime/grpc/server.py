@@ -93,15 +93,15 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
         )
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         """Ask all the same, or each named party its own, at once; the replies in the
         order of the asks.
 
         A party that is away is waited for, `away` seconds: then PartyAway, or where
-        `at_least` of the asked have answered, their replies alone. If one refuses, an
-        ask or the contract, that is raised whatever `at_least` says; the others have
-        still been asked, and may have paid.
+        `min_holders` of the asked have answered, their replies alone. If one refuses,
+        an ask or the contract, that is raised whatever `min_holders` says; the others
+        have still been asked, and may have paid.
         """
         asks = addressed(message, self.names)
         # the same to all is encoded once
@@ -111,7 +111,7 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
             for key, ask in different.items()
         }
         asked = {name: bodies[id(ask)] for name, ask in asks.items()}
-        answers = self._present(drive(self._ask_all(asks, asked)), at_least)
+        answers = self._present(drive(self._ask_all(asks, asked)), min_holders)
         for name, answer in answers.items():
             if answer.status == "reply":
                 down = len(asked[name])
@@ -125,19 +125,20 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
         self,
         timeout: float,
         *,
-        at_least: int | None = None,
+        min_holders: int | None = None,
         refused: Callable[[str], None] | None = None,
     ) -> None:
         """Until every party has signed the contract. PartyAway names who is missing,
         ContractRefused why one refused.
 
-        With `at_least` so many suffice once the time is over. Who refuses is not away,
-        and ends it; or, with `refused`, the run is held: the others are told why and
-        come back later, the one that refused may come and sign after all, and `refused`
-        is called with the reason, again and again. What it raises ends the waiting.
+        With `min_holders` so many suffice once the time is over. Who refuses is not
+        away, and ends it; or, with `refused`, the run is held: the others are told why
+        and come back later, the one that refused may come and sign after all, and
+        `refused` is called with the reason, again and again. What it raises ends the
+        waiting.
         """
         until = time.monotonic() + timeout
-        enough = len(self._links) if at_least is None else at_least
+        enough = len(self._links) if min_holders is None else min_holders
         while missing := [link for link in self._links.values() if not link.signed]:
             why = next((link.refusal for link in missing if link.refusal), "")
             if why and refused is None:
@@ -216,7 +217,7 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
             raise refused from None
 
     def _present(
-        self, outcomes: Mapping[str, Answer | PartyError], at_least: int | None
+        self, outcomes: Mapping[str, Answer | PartyError], min_holders: int | None
     ) -> dict[str, Answer]:
         """The answers, if they are enough to go on without those who are away. Who
         refused the contract is not away.
@@ -227,7 +228,7 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
         away = {
             name: said for name, said in outcomes.items() if isinstance(said, PartyAway)
         }
-        if away and (at_least is None or len(outcomes) - len(away) < at_least):
+        if away and (min_holders is None or len(outcomes) - len(away) < min_holders):
             raise next(iter(away.values()))
         for name, why in away.items():
             self._links[name].left_out = True

@@ -64,7 +64,9 @@ class Config(Settings):
     pretrain: int = setting(
         0, NOT_NEGATIVE, "steps on public rows before anybody is asked"
     )
-    most_rows: int = setting(256, WHOLE, "rows of a person that are used in a round")
+    max_rows_per_person: int = setting(
+        256, WHOLE, "rows of a person that are used in a round"
+    )
 
     def network_for(self, rule: Any) -> TableWae | ImageWae:
         if isinstance(rule, Slots):

@@ -76,8 +76,12 @@ class Config(Settings):
         200, NOT_NEGATIVE, "batches that teach the encoder before the first round"
     )
     dream_batch: int = setting(256, WHOLE, "rows of such a batch")
-    dream_rate: float = setting(0.003, between(*RATES), "learning rate of the encoder")
-    most_rows: int = setting(256, WHOLE, "rows of a person that are used in a round")
+    dream_learning_rate: float = setting(
+        0.003, between(*RATES), "learning rate of the encoder"
+    )
+    max_rows_per_person: int = setting(
+        256, WHOLE, "rows of a person that are used in a round"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,7 +160,7 @@ class WakeSleep(FedWae):
             steps_before=0,
             steps=config.first_dreams,
             batch=config.dream_batch,
-            rate=config.dream_rate,
+            rate=config.dream_learning_rate,
         )
 
     def learn(self, number: int, answers: list[Answer]) -> None:
@@ -181,7 +185,7 @@ class WakeSleep(FedWae):
             steps=config.dreams,
             steps_before=(number - 1) * config.dreams,
             batch=config.dream_batch,
-            rate=config.dream_rate,
+            rate=config.dream_learning_rate,
         )
 
     def fit(self) -> Tensor:

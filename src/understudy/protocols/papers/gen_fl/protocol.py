@@ -129,8 +129,10 @@ class Config(usual.PeopleApart):
     gan_steps: int = setting(
         500, within_limits("gan_steps"), "steps of a client's generator"
     )
-    gan_rate: float = setting(
-        0.001, within_limits("gan_rate"), "learning rate of a client's generator"
+    gan_learning_rate: float = setting(
+        0.001,
+        within_limits("gan_learning_rate"),
+        "learning rate of a client's generator",
     )
     gan_hidden: int = setting(
         128, within_limits("gan_hidden"), "width of a client's generator"
@@ -357,7 +359,7 @@ class GenFlParty(HostParty):
             y,
             mask,
             shares,
-            self._descent(config.gan_steps, noise, config.gan_rate),
+            self._descent(config.gan_steps, noise, config.gan_learning_rate),
             self.rng,
         )
         self.synthetic[0][new], self.synthetic[1][new] = draw(

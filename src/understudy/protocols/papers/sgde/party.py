@@ -320,10 +320,10 @@ class SgdeParty(Party):
 
     def composition(self) -> dict[str, Any]:
         settings = {} if self.subscribed is None else self.subscribed.config
-        most_holders = int(settings.get("most_holders", 1))
+        max_holders_per_person = int(settings.get("max_holders_per_person", 1))
         return {
             "same_people": False,
-            "most_holders": most_holders,
+            "max_holders_per_person": max_holders_per_person,
             "adjacency": ADJACENCIES[self.unit],
         }
 

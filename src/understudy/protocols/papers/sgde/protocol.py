@@ -73,7 +73,7 @@ ROUNDS = 3  # subscribe, push, pull
 @dataclass(frozen=True, kw_only=True)
 class Config(Recipe, usual.PeopleApart):
     """`epsilon` and `delta` are the most that the pool allows. The prices of a person's
-    `most_holders` compose.
+    `max_holders_per_person` compose.
     """
 
     target: str | None = usual.target()
@@ -156,7 +156,7 @@ def train(
     """
     schemas = {name: schemas[name] for name in parties.names}
     requirements = build_requirements(config, schemas)
-    parties = present = Present(parties, config.at_least)
+    parties = present = Present(parties, config.min_holders)
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
 
     def look(done: int) -> None:
@@ -361,7 +361,7 @@ def _statement(
     return PrivacyStatement(
         parties=tuple(parts),
         same_people=False,
-        most_holders=config.most_holders,
+        max_holders_per_person=config.max_holders_per_person,
         adjacency=ADJACENCIES[protected_unit(schemas)],
         outside=(*OUTSIDE, *remarks),
         unguarded=() if config.private else UNGUARDED_WITHOUT_NOISE,

@@ -38,7 +38,7 @@ from understudy.protocols.joint.messages import Propose, Release, Swap, Swapped
 from understudy.runtime.local import LocalParties
 
 TARGET = SCHEMA.names[2]
-PLAN = Plan(target=TARGET, first_pass_share=0.6, chosen_triples=2)
+PLAN = Plan(target=TARGET, first_pass_share=0.6, target_triples=2)
 CUTS = [lambda: by_columns(2), lambda: by_rows(3), by_grid, lambda: by_columns(3)]
 ACROSS = [CUTS[0], CUTS[2], CUTS[3]]
 
@@ -75,7 +75,7 @@ def counts(names: list[str]) -> Tensor:
 def test_chosen_tables_are_exact_without_noise(cut: Any) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas, budget=FREE)
-    plan = replace(PLAN, private=False, chosen_triples=6)
+    plan = replace(PLAN, private=False, target_triples=6)
     found = release(LocalParties(parties), schemas, plan, choose_triples=mixed, chunk=7)
     names = Grid.from_schemas(schemas).join(schemas).names
     chosen = mixed(found, beside(schemas), 6, 0.0)
@@ -164,7 +164,7 @@ def test_tables_that_nobody_agreed_on_are_refused() -> None:
     def odd(name: str, message: Any) -> Any:
         return tables_told(message, [[0, 1]])
 
-    plan = replace(PLAN, chosen_triples=0, remeasured_pairs=1)
+    plan = replace(PLAN, target_triples=0, remeasured_pairs=1)
     with pytest.raises(MessageError, match="no three-way table was due"):
         release(
             Seen(all_parties(tables, schemas), odd),
@@ -218,10 +218,10 @@ def test_a_server_that_asks_holders_for_other_tables_than_each_other_gets_none()
 
 def test_without_a_target_or_with_two_columns_beside_nothing_is_chosen() -> None:
     _, schemas = by_rows(2)
-    assert most(schemas, Plan(chosen_triples=5)) == 0
+    assert most(schemas, Plan(target_triples=5)) == 0
     # two columns are with the target, two with others, and three with others again
     _, schemas = by_grid()
-    assert most(schemas, Plan(target=TARGET, chosen_triples=99)) == 1 + 2 * 5 + 1 + 3
+    assert most(schemas, Plan(target=TARGET, target_triples=99)) == 1 + 2 * 5 + 1 + 3
 
 
 @pytest.mark.parametrize("many", [-1, 1.5, True, "all"])
@@ -232,9 +232,9 @@ def test_a_number_of_tables_that_is_none_is_refused_and_nothing_is_charged(
     parties = all_parties(tables, schemas)
 
     def odd(name: str, message: Any) -> Any:
-        return told(message, chosen_triples=many)
+        return told(message, target_triples=many)
 
-    with pytest.raises(ConfigError, match="chosen_triples"):
+    with pytest.raises(ConfigError, match="target_triples"):
         release(Seen(parties, odd), schemas, PLAN, choose_triples=first)
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
@@ -254,22 +254,22 @@ def test_by_default_tables_are_chosen_where_many_people_are_public(
     target: str | None, people: int | None, wanted: int | None, due: int
 ) -> None:
     assert (
-        Plan(target=target, public_people=people, chosen_triples=wanted).most_triples
+        Plan(target=target, public_people=people, target_triples=wanted).most_triples
         == due
     )
 
 
 def test_a_server_that_asks_for_more_tables_than_the_settings_say_is_refused() -> None:
     tables, schemas = by_rows(2)
-    config = Plan(target=TARGET, chosen_triples=1)
+    config = Plan(target=TARGET, target_triples=1)
     parties = all_parties(tables, schemas, **gram.PROTOCOL.agreed(config))
     with pytest.raises(
-        MessageError, match="chosen_triples=2 was asked for, and 1 was agreed to"
+        MessageError, match="target_triples=2 was asked for, and 1 was agreed to"
     ):
         release(
             LocalParties(parties),
             schemas,
-            replace(config, chosen_triples=2),
+            replace(config, target_triples=2),
             choose_triples=first,
         )
 
@@ -279,7 +279,7 @@ def test_a_whole_run_chooses_by_what_was_released_and_its_plan_says_so() -> None
     parties = all_parties(
         tables, schemas, budget=(budget := replace(BUDGET, epsilon=200.0))
     )
-    config = gram.Config(target=TARGET, chosen_triples=2, fine=0, **SMALL)
+    config = gram.Config(target=TARGET, target_triples=2, fine=0, **SMALL)
     outcome = gram.train(config, seen := Seen(parties), schemas)
     stages = [getattr(ask, "stage", type(ask)) for _, ask, _ in seen.log]
     assert Swap in stages[stages.index("again") :], "some lie across holders"

@@ -1,4 +1,4 @@
-"""`at_least`: a party that is away may be left out; one that refuses never is, and
+"""`min_holders`: a party that is away may be left out; one that refuses never is, and
 nobody pays for such a run.
 """
 
@@ -41,11 +41,11 @@ class OneAway(LocalParties):
     """The third never answers."""
 
     def ask(
-        self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None
+        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
     ) -> dict[str, Any]:
         asks = addressed(message, self.names)
         here = {name: ask for name, ask in asks.items() if name != "three"}
-        if len(here) < len(asks) and (at_least is None or len(here) < at_least):
+        if len(here) < len(asks) and (min_holders is None or len(here) < min_holders):
             raise PartyAway("three: is away.")
         return super().ask(here)
 
@@ -54,7 +54,7 @@ def test_who_is_away_is_left_out(tmp_path: Path) -> None:
     federation = holders(tmp_path)
     parties = OneAway(federation.parties("gram", run="r"))
     study = Gram(gram.Config(fine=0.0), federation.schemas)
-    assert list(measure(study, parties, at_least=2).record.begun) == ["one", "two"]
+    assert list(measure(study, parties, min_holders=2).record.begun) == ["one", "two"]
     assert not federation.holders["three"].ledger.spend(run="r")
 
 
@@ -65,7 +65,7 @@ def test_who_refuses_ends_the_run_and_nobody_has_paid(tmp_path: Path) -> None:
         spent.charge(GaussianDpEvent(20.0), run="earlier", what="spent before")
     parties = LocalParties(federation.parties("gram", run="r"))
     with pytest.raises(BudgetExceeded, match="three"):
-        measure(Gram(gram.Config(fine=0.0), federation.schemas), parties, at_least=2)
+        measure(Gram(gram.Config(fine=0.0), federation.schemas), parties, min_holders=2)
     assert not any(
         holder.ledger.spend(run="r") for holder in federation.holders.values()
     )
