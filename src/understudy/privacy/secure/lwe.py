@@ -1,0 +1,440 @@
+"""Products between two holders without a dealer: A's rows under LWE encryption, added
+up by B.
+
+Regev, "On lattices, learning with errors" (STOC 2005), for the encryption; Henzinger et
+al., "One server for the price of two" (SimplePIR, USENIX Security 2023), §4, for the
+shape: one public matrix from a seed, and a key for each column; Lindner, Peikert,
+"Better key sizes for LWE-based encryption" (CT-RSA 2011), for encryptions of zero.
+Paper → code: q → 2⁶⁴, n → `dimension`, A → `_matrix`, p → 2^`bits`, Δ = q/p.
+
+A draws a ternary S (d, a) and errors E of a cut discrete Gaussian, and sends one row
+for each person, C = M·S + E + Δ·X, where M (people, d) is public. For each of its b
+levels B adds up the rows of M and of C over the people who have it: u and v with v −
+u·S = Δ·Σx + Σe. All that A may learn of u and v is their share of Σx, so B adds to each
+level
+
+    a zero        r·M₀ + e′ to u and r·K + e″ to v, where K = M₀·S + E₀ is A's public
+                  key, M₀ (d, d) is public, r is ternary, e′ and e″ are errors
+    the flood F   discrete Gaussian noise on v, of 2^`flood`
+    the mask m    Δ·m on v, uniform modulo 2^`bits`
+
+and A finds Δ·(Σx + m) + L + F with L = Σe + r·E₀ − e′·S + e″. Rounded to Δ, Σx + m is
+its share, and −m is B's. `Room` holds what must fit: |L| + |F| < Δ/2.
+
+*Parameters.* `STANDARD` has the largest q by dimension at 128 bits against classical
+attacks, for ternary secrets and errors of 3.2, whatever the number of rows: q = 2⁶⁴
+takes d = 2,421, between two lines; d = 3,072 leaves room, and lies between 128 and 192
+bits. r·M₀ + e′ has the same dimension, secret and errors.
+
+*Who sees what.* Anybody with C and K (B, or B and the server): under LWE they are
+uniform words, so that a simulator draws them; X is in no other message. A (or A and the
+server) sees u, and v by its share, uniform because m is, and by N = L + F. Let a person
+at B come or go, and change N alone first:
+
+ 1. Replace L + F by Σe + F: what L holds of r and e′ shifts Gaussian noise by some h.
+ 2. Nothing else holds r or e′ now: under LWE u is uniform, whoever was added up.
+ 3. Σe loses or gains e_i at each level of the person: a shift of at most
+    6σ·√a·√(levels of a person).
+ 4. Back through 2 and 1 for the other table.
+
+So A's view is that of Gaussian noise shifted by 2‖h‖ + 6σ√(a·levels) in L2, and costs
+that (`Room.event`): it is charged, not argued away. *h is short.* (1 + 2 cosh t)/3 ≤
+e^(t²/3) and discrete Gaussian errors have a moment generating function of at most
+e^(σ²t²/2) (cut ones, too: cosh grows), so a cell of h is sub-Gaussian with τ² =
+⅔‖E₀_j‖² + σ²‖S_j‖² + σ², of which A draws keys until the norms are as usual (`_KEY`,
+`_KEY_ERRORS`; the first ones are, but for once in 2⁵⁰). Levels are independent, and of
+the a cells of a level E exp(y Σh²/(2aτ²)) ≤ (1 − y)^(−½) by Hölder; so with y = ½
+P(‖h‖² > 2 ln 2·a·τ²·(2·128 + b)) < 2⁻¹²⁸, as seldom as a key is guessed.
+
+*The flood* is put together of noise that can be drawn: for g, h discrete Gaussians of
+scale s and 4·2^k, 2^k·g + h is one of variance 4^k·s² + 16·4^k but for a factor of 1 ±
+10⁻¹³⁰ in every probability (Poisson's formula for a scale of about 4, as in `moments`).
+
+Guarantee: as above, for B's people `Room.event`, for A's nothing but what LWE hides.
+Everything but m, r, e′, e″ and F follows from A's secret and from what both sides name
+the rows by (`place`): the same rows are encrypted to the same bytes, and no two rows
+under one key share a row of M.
+Edges: room for too few people, or a price above 2⁻⁴⁰ in zCDP → ConfigError. An A that
+departs can encrypt other numbers than 0 and 1, as it can make up rows: a person then
+moves B's counts by more, and noise for 1 does not hide them; nothing here proves that
+it does not. With errors or keys that are no Gaussians it can take more from N than
+`event` says. A B that departs spoils counts, and learns nothing: it is sent C alone.
+Every count is off with a probability below 2⁻⁶⁴.
+"""
+
+import hmac
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from dp_accounting import DpEvent, GaussianDpEvent
+from numpy.typing import NDArray
+
+from understudy.ground.errors import ConfigError, Effect, MessageError
+from understudy.privacy.noise import DiscreteGaussianNoise, Rng, SecureRng
+from understudy.privacy.noise.ciphers import keystream
+from understudy.privacy.secure.ring import Bits, Ring, Words
+
+Small = NDArray[np.int8]
+
+WORDS = Ring(64)  # q
+# Dimension: the most bits of q. HomomorphicEncryption.org, "Homomorphic encryption
+# standard" (2018), Table 1: 128 bits, classical, ternary secret, errors of 3.2.
+STANDARD = {1024: 27, 2048: 54, 4096: 109, 8192: 218}
+DIMENSION = 3072  # a multiple of what BLAS likes, between 2,421 and 4,096
+ERROR = 3.2  # σ of errors: the standard's
+CUT = 19  # 6σ
+_KEY = 0.75  # ‖S_j‖² ≤ .75·d, where ⅔·d is usual: ten deviations
+_KEY_ERRORS = 1.25  # ‖E₀_j‖² ≤ 1.25·d·σ², where d·σ² is usual: ten deviations
+_SEED = b"understudy lwe "
+_RARE = 128  # bits: as seldom as a key is guessed
+_WRONG = 64  # bits: as seldom as a count is off
+MOST = 2.0**-40  # zCDP of one answer
+_BLOCK = 1 << 10  # rows of M at a time: 25 MB at d = 3,072
+_DRAWN = 20  # log2 of the largest noise that is drawn in one
+_ABOVE = 1 + 2.0**-30
+
+
+def least_dimension(bits: int) -> int:
+    """The dimension that a q of so many bits takes, between two lines of `STANDARD`."""
+    lines = list(STANDARD.items())
+    for (low, fewer), (high, more) in pairwise(lines):
+        if fewer <= bits <= more:
+            return math.ceil(low + (high - low) * (bits - fewer) / (more - fewer))
+    raise ConfigError(f"there is no parameter set for {bits} bits.")
+
+
+@dataclass(frozen=True)
+class Room:
+    """What fits into a word beside the counts of so many `people` modulo 2^`bits`, for
+    A's columns and B's levels (`widths`).
+
+    Edges: no room for a flood, or one that hides too little → ConfigError.
+    """
+
+    bits: int
+    people: int
+    widths: tuple[int, int]
+    dimension: int = DIMENSION
+
+    def __post_init__(self) -> None:
+        counts = 2 ** (self.bits - 1)
+        if self.people >= counts:
+            raise ConfigError(
+                f"counts of {self.people:,} people do not fit modulo 2^{self.bits}.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
+            )
+        if self.flood < 0 or self.rho > MOST:
+            raise ConfigError(
+                f"encrypted products of {self.people:,} people with {self.widths[0]:,} "
+                f"and {self.widths[1]:,} levels do not fit into 64 bits: what hides "
+                "the errors would cost more than 2^-40.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
+            )
+
+    @property
+    def step(self) -> int:
+        """Δ."""
+        return 1 << (64 - self.bits)
+
+    @property
+    def errors(self) -> int:
+        """|L|, at most."""
+        return CUT * (self.people + 2 * self.dimension + 1)
+
+    @property
+    def flood(self) -> int:
+        """log2 of the flood's scale: the largest for which a count is off with a
+        probability below 2⁻⁶⁴. Negative: there is no room.
+        """
+        left = self.step // 2 - self.errors
+        if left <= 0:
+            return -1
+        cells = 2 * math.prod(self.widths) * 2**_WRONG
+        deviations = math.sqrt(2 * math.log(cells)) * _ABOVE
+        return math.floor(math.log2(left / deviations))
+
+    @property
+    def shift(self) -> float:
+        """2‖h‖ + 6σ√(a·levels), in L2: a person has each level at most once."""
+        own, other = self.widths
+        keys = 2 / 3 * _KEY_ERRORS + _KEY
+        cell = ERROR**2 * (self.dimension * keys + 1)
+        hint = 2 * math.log(2) * own * cell * (2 * _RARE + other)
+        return (2 * math.sqrt(hint) + CUT * math.sqrt(own * other)) * _ABOVE
+
+    @property
+    def multiplier(self) -> float:
+        """The noise multiplier of the Gaussian mechanism that A's view costs no more
+        than; see `moments` for why the flood is whole numbers all the same.
+        """
+        return math.sqrt(4.0**self.flood - 9) / self.shift if self.flood > 1 else 0.0
+
+    @property
+    def rho(self) -> float:
+        """The same in zCDP."""
+        return 1 / (2 * self.multiplier**2) if self.multiplier else math.inf
+
+    @property
+    def event(self) -> DpEvent:
+        """What B's people pay for one answer."""
+        return GaussianDpEvent(self.multiplier)
+
+    @property
+    def answer_bytes(self) -> int:
+        own, other = self.widths
+        return 8 * other * (self.dimension + own)
+
+
+class Encryptor:
+    """A's side. `secret`: 32 bytes that are A's alone, of one session and stage.
+    `public`: what M follows from, of the same.
+
+    Guarantee: see the module.
+    Edges: a place that was encrypted before → MessageError, since other rows under the
+    same words of M would show the difference.
+    """
+
+    def __init__(self, secret: bytes, public: bytes, room: Room) -> None:
+        self.room = room
+        self._secret = secret
+        self._public = public
+        self._places = set[bytes]()
+        self._key: Small | None = self._drawn(
+            _ternary, b"key", most=_KEY * room.dimension
+        )
+
+    @property
+    def key(self) -> Small:
+        """S, until `forget`."""
+        if self._key is None:
+            raise MessageError("the key is gone.", effect=Effect.NOTHING_COMPUTED)
+        return self._key
+
+    def public_key(self) -> Words:
+        """K = M₀·S + E₀: (d, a)."""
+        dimension = self.room.dimension
+        most = _KEY_ERRORS * dimension * ERROR**2
+        errors = self._drawn(draw_errors, b"public key", most=most)
+        return self._times(_zeros(self._public), dimension) + WORDS.words(errors)
+
+    def encrypt(self, place: bytes, rows: Bits) -> Words:
+        """C = M·S + E + Δ·X for the rows at this place: (n, a)."""
+        if rows.ndim != 2 or rows.shape[1] != self.room.widths[0]:
+            raise MessageError(
+                f"rows of {self.room.widths[0]} columns were due, not {rows.shape}.",
+                effect=Effect.NOTHING_SENT,
+            )
+        if rows.dtype != np.bool_:
+            raise MessageError("rows of 0/1 were due.", effect=Effect.NOTHING_SENT)
+        if place in self._places:
+            raise MessageError("these rows were sent.", effect=Effect.NOTHING_SENT)
+        self._places.add(place)
+        words = self._times(_rows(self._public, place), len(rows))
+        errors = draw_errors(_derived(self._secret, b"rows " + place), rows.shape)
+        words += WORDS.words(errors)
+        words += rows * np.uint64(self.room.step)
+        return words
+
+    def share(self, data: bytes) -> Words:
+        """Its share of every count, (a, b), modulo 2^bits, from B's answer.
+        Edges: an answer of another size → MessageError.
+        """
+        share = self.noisy(data) + np.uint64(self.room.step // 2)
+        share >>= np.uint64(64 - self.room.bits)
+        return share.T
+
+    def noisy(self, data: bytes) -> Words:
+        """v − u·S: Δ times its share, and N. (b, a)."""
+        own, other = self.room.widths
+        words = WORDS.from_bytes(data, other, self.room.dimension + own)
+        sums = np.ascontiguousarray(words[:, : self.room.dimension])
+        return words[:, self.room.dimension :] - _right(sums, self.key)
+
+    def forget(self) -> None:
+        """Overwrite the key."""
+        if self._key is not None:
+            self._key.fill(0)
+        self._key = None
+        self._secret = b""
+
+    def _drawn(
+        self, draw: Callable[[bytes, tuple[int, ...]], Small], what: bytes, most: float
+    ) -> Small:
+        """(d, a) numbers; a column whose squares add up to more is drawn again."""
+        shape = (self.room.dimension, self.room.widths[0])
+        drawn = np.zeros(shape, dtype=np.int8)
+        pending = np.ones(shape[1], dtype=np.bool_)
+        tries = 0
+        while pending.any():
+            seed = _derived(self._secret, b"%s %d" % (what, tries))
+            drawn[:, pending] = draw(seed, shape)[:, pending]
+            pending = np.square(drawn, dtype=np.int64).sum(0) > most
+            tries += 1
+        return drawn
+
+    def _times(self, seed: bytes, rows: int) -> Words:
+        parts = [
+            _right(block, self.key)
+            for _, block in _matrix(seed, rows, self.room.dimension)
+        ]
+        width = self.room.widths[0]
+        return np.concatenate(parts) if parts else np.zeros((0, width), WORDS.dtype)
+
+
+class Adder:
+    """B's side: it adds up, and answers once. `public`: as A has it."""
+
+    def __init__(self, public: bytes, room: Room) -> None:
+        self.room = room
+        self._public = public
+        own, other = room.widths
+        self._sums = np.zeros((other, room.dimension + own), dtype=WORDS.dtype)
+
+    def add(self, place: bytes, ciphertexts: Words, rows: Bits) -> None:
+        """Add up the words of these people over each of their levels."""
+        own, other = self.room.widths
+        if ciphertexts.shape != (len(rows), own) or rows.shape[1:] != (other,):
+            raise MessageError(
+                f"{len(rows):,} encrypted rows of {own} columns were due, not "
+                f"{ciphertexts.shape}.",
+                effect=Effect.NOTHING_COMPUTED,
+            )
+        seed = _rows(self._public, place)
+        for at, block in _matrix(seed, len(rows), self.room.dimension):
+            levels = rows[at].T
+            self._sums[:, : self.room.dimension] += _left(levels, block)
+            self._sums[:, self.room.dimension :] += _left(levels, ciphertexts[at])
+
+    def answer(self, public_key: Words, rng: Rng) -> tuple[bytes, Words]:
+        """What A is sent, and B's share of every count, (a, b), modulo 2^bits. `rng`:
+        for this answer alone.
+        """
+        room = self.room
+        own, other = room.widths
+        if public_key.shape != (room.dimension, own):
+            raise MessageError("a public key was due.", effect=Effect.NOTHING_COMPUTED)
+        words = self._sums.copy()
+        sums = words[:, : room.dimension]
+        sealed = words[:, room.dimension :]
+        r = _ternary(rng.bytes(32), (other, room.dimension))
+        seed = _zeros(self._public)
+        for at, block in _matrix(seed, room.dimension, room.dimension):
+            sums += _left(r[:, at], block)
+        sealed += _left(r, public_key)
+        words += WORDS.words(draw_errors(rng.bytes(32), words.shape))
+        sealed += WORDS.words(draw_flood(room.flood, sealed.shape, rng))
+        mask = WORDS.uniform(rng.bytes(32), 0, other, own) >> np.uint64(64 - room.bits)
+        sealed += mask * np.uint64(room.step)
+        r.fill(0)
+        share = (np.uint64(0) - mask) & np.uint64(2**room.bits - 1)
+        return WORDS.to_bytes(words), share.T
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": WORDS.signed(self._sums)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._sums = WORDS.words(state["sums"])
+
+
+def draw_errors(seed: bytes, shape: tuple[int, ...]) -> Small:
+    """Errors of the discrete Gaussian of scale σ, cut at 6σ, from 32 bytes that are for
+    them alone. Each probability holds to 2⁻⁶⁴.
+    """
+    words = keystream(seed, 0, 8 * math.prod(shape)).view("<u8")
+    places = np.searchsorted(_thresholds(), words, side="right")
+    return (places - CUT).astype(np.int8).reshape(shape)
+
+
+def draw_flood(scale: int, shape: tuple[int, ...], rng: Rng) -> NDArray[np.int64]:
+    """Discrete Gaussian noise of scale 2^`scale`; see the module."""
+    shift = max(0, scale - _DRAWN)
+    noise = DiscreteGaussianNoise(Fraction(2 ** (scale - shift)))
+    drawn = noise.draw(math.prod(shape), rng).numpy().reshape(shape)
+    if not shift:
+        return drawn
+    return (drawn << shift) + draw_flood(shift + 2, shape, rng)
+
+
+@cache
+def _thresholds() -> NDArray[np.uint64]:
+    """2⁶⁴·P(error ≤ k) for k from −6σ up to below 6σ."""
+    with localcontext() as context:
+        context.prec = 50
+        variance = Decimal(str(ERROR)) ** 2
+        weights = [
+            (-(Decimal(k) ** 2) / (2 * variance)).exp() for k in range(-CUT, CUT + 1)
+        ]
+        total = sum(weights)
+        below = Decimal(0)
+        thresholds = []
+        for weight in weights[:-1]:
+            below += weight
+            thresholds.append(int(below / total * 2**64))
+    return np.array(thresholds, dtype=np.uint64)
+
+
+def _ternary(seed: bytes, shape: tuple[int, ...]) -> Small:
+    """Evenly −1, 0 or 1."""
+    drawn = SecureRng(seed).below(3, math.prod(shape), "cpu")
+    return np.asarray(drawn - 1, dtype=np.int8).reshape(shape)
+
+
+def _derived(key: bytes, purpose: bytes) -> bytes:
+    return hmac.digest(key, _SEED + purpose, "sha256")
+
+
+def _rows(public: bytes, place: bytes) -> bytes:
+    """What the rows of M at this place follow from."""
+    return _derived(public, b"rows " + place)
+
+
+def _zeros(public: bytes) -> bytes:
+    """What M₀ follows from."""
+    return _derived(public, b"zeros")
+
+
+def _matrix(seed: bytes, rows: int, dimension: int) -> Iterator[tuple[slice, Words]]:
+    """So many rows of M, block by block: uniform words, from a public seed."""
+    for number, start in enumerate(range(0, rows, _BLOCK)):
+        at = slice(start, min(start + _BLOCK, rows))
+        yield at, WORDS.uniform(seed, number, at.stop - start, dimension)
+
+
+# Products modulo 2⁶⁴ with numbers of −1, 0 and 1: halves of 32 bits are doubles, whose
+# sums are exact up to 2²⁰ terms
+
+
+def _right(words: Words, small: Small) -> Words:
+    """(n, k), (k, m) → (n, m)."""
+    factor = small.astype(np.float64)
+    low, high = _halves(words)
+    return _joined(low @ factor, high @ factor)
+
+
+def _left(small: Small | Bits, words: Words) -> Words:
+    """(m, n), (n, k) → (m, k)."""
+    total = np.zeros((len(small), words.shape[1]), dtype=WORDS.dtype)
+    for start in range(0, len(words), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        factor = small[:, rows].astype(np.float64)
+        low, high = _halves(words[rows])
+        total += _joined(factor @ low, factor @ high)
+    return total
+
+
+def _halves(words: Words) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    halves = np.ascontiguousarray(words).view("<u4").reshape(*words.shape, 2)
+    return halves[..., 0].astype(np.float64), halves[..., 1].astype(np.float64)
+
+
+def _joined(low: NDArray[np.float64], high: NDArray[np.float64]) -> Words:
+    joined = high.astype(np.int64).view(np.uint64) << np.uint64(32)
+    joined += low.astype(np.int64).view(np.uint64)
+    return joined

@@ -1,0 +1,388 @@
+"""Encrypted products are exact, their shares uniform, and what the flood hides is
+priced.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import chisquare, kstest, norm
+
+from understudy.ground.errors import ConfigError, MessageError
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure import lwe
+from understudy.privacy.secure.lwe import Adder, Encryptor, Room
+from understudy.privacy.secure.ring import Bits, Words
+
+SECRET = b"a" * 32
+PUBLIC = b"p" * 32
+TINY = 8  # a dimension that protects nobody
+
+
+def table(rows: int, columns: int, seed: int) -> Bits:
+    return np.random.default_rng(seed).random((rows, columns)) < 0.4
+
+
+def answered(
+    x: Bits, y: Bits, room: Room, *, seed: int = 1, chunk: int = 10**9
+) -> tuple[Encryptor, bytes, Words]:
+    """A, what B answered, and B's share."""
+    a = Encryptor(SECRET, PUBLIC, room)
+    b = Adder(PUBLIC, room)
+    for start in range(0, len(x), chunk):
+        people = slice(start, start + chunk)
+        place = b"from %d" % start
+        b.add(place, a.encrypt(place, x[people]), y[people])
+    answer, share = b.answer(a.public_key(), SecureRng.from_seed(seed))
+    return a, answer, share
+
+
+def counts(x: Bits, y: Bits, room: Room, **more: int) -> NDArray[np.int64]:
+    a, answer, share = answered(x, y, room, **more)
+    total = (a.share(answer) + share) & np.uint64(2**room.bits - 1)
+    return total.astype(np.int64)
+
+
+def tables(people: int, columns: int) -> Iterator[Bits]:
+    for cells in product((False, True), repeat=people * columns):
+        yield np.array(cells, dtype=np.bool_).reshape(people, columns)
+
+
+def test_every_pair_of_tiny_tables_is_multiplied_exactly() -> None:
+    room = Room(3, 3, (2, 1), TINY)
+    for x in tables(3, 2):
+        for y in tables(3, 1):
+            assert (counts(x, y, room) == x.astype(int).T @ y.astype(int)).all()
+
+
+@pytest.mark.parametrize("chunk", [300, 128, 7])
+def test_counts_are_exact_with_the_parameters_of_a_run(chunk: int) -> None:
+    x = table(300, 12, 1)
+    y = table(300, 9, 2)
+    expected = x.astype(int).T @ y.astype(int)
+    assert (counts(x, y, Room(18, 300, (12, 9)), chunk=chunk) == expected).all()
+
+
+def test_more_people_than_a_block_of_the_matrix_are_counted_exactly() -> None:
+    x = table(2500, 3, 3)
+    y = table(2500, 2, 4)
+    expected = x.astype(int).T @ y.astype(int)
+    assert (counts(x, y, Room(14, 2500, (3, 2), TINY)) == expected).all()
+
+
+def test_the_dimension_is_one_that_the_standard_calls_secure() -> None:
+    assert lwe.least_dimension(64) == 2421 <= lwe.DIMENSION
+    assert lwe.least_dimension(54) == 2048
+    with pytest.raises(ConfigError, match="no parameter set"):
+        lwe.least_dimension(300)
+
+
+# Products modulo 2⁶⁴
+
+
+@pytest.mark.parametrize("word", [0, 1, 2**32 - 1, 2**32, 2**63, 2**64 - 1])
+def test_products_of_extreme_words_are_exact(word: int) -> None:
+    n = 3 * lwe._BLOCK + 5
+    words = np.full((n, 2), word, dtype=np.uint64)
+    for number in (-1, 1):
+        small = np.full((1, n), number, dtype=np.int8)
+        expected = n * word * number % 2**64
+        assert lwe._left(small, words).tolist() == [[expected, expected]]
+        wide = np.full((1, lwe.DIMENSION), word, dtype=np.uint64)
+        column = np.full((lwe.DIMENSION, 1), number, dtype=np.int8)
+        expected = lwe.DIMENSION * word * number % 2**64
+        assert lwe._right(wide, column).item() == expected
+
+
+def test_products_of_random_words_are_those_of_whole_numbers() -> None:
+    words = lwe.WORDS.uniform(b"w" * 32, 0, 40, 30)
+    small = np.random.default_rng(1).integers(-1, 2, (30, 20)).astype(np.int8)
+    expected = words.astype(object) @ small.astype(object) % 2**64
+    assert (lwe._right(words, small).astype(object) == expected).all()
+    left = np.random.default_rng(2).integers(-1, 2, (7, 40)).astype(np.int8)
+    expected = left.astype(object) @ words.astype(object) % 2**64
+    assert (lwe._left(left, words).astype(object) == expected).all()
+
+
+# What is drawn
+
+
+def test_errors_are_a_discrete_gaussian_cut_at_six_sigma() -> None:
+    drawn = lwe.draw_errors(b"e" * 32, (400_000,))
+    values = np.arange(-lwe.CUT, lwe.CUT + 1)
+    weights = np.exp(-(values**2) / (2 * lwe.ERROR**2))
+    expected = weights / weights.sum() * len(drawn)
+    seen = np.array([(drawn == value).sum() for value in values])
+    many = expected > 20
+    seen = np.append(seen[many], seen[~many].sum())
+    expected = np.append(expected[many], expected[~many].sum())
+    assert chisquare(seen, expected).pvalue > 1e-4
+    assert lwe._thresholds().tolist() == sorted(lwe._thresholds().tolist())
+
+
+def test_keys_are_ternary_even_and_no_longer_than_the_price_takes_them_to_be() -> None:
+    room = Room(18, 300, (40, 9))
+    key = Encryptor(SECRET, PUBLIC, room).key
+    seen = np.array([(key == value).sum() for value in (-1, 0, 1)])
+    assert seen.sum() == key.size
+    assert chisquare(seen).pvalue > 1e-4
+    assert (np.square(key, dtype=int).sum(0) <= 0.75 * room.dimension).all()
+
+
+def test_a_flood_of_several_draws_is_one_discrete_gaussian(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lwe, "_DRAWN", 3)
+    drawn = lwe.draw_flood(5, (200_000,), SecureRng.from_seed(3))
+    variance = 32**2 + 16**2 + 8**2
+    edges = np.arange(-120, 121)
+    cells = np.arange(-400, 401)
+    weights = np.exp(-(cells**2) / (2 * variance))
+    weights /= weights.sum()
+    expected = np.array([weights[cells == edge].item() for edge in edges])
+    seen = np.array([(drawn == edge).sum() for edge in edges])
+    outside = np.append(expected, 1 - expected.sum()) * len(drawn)
+    assert chisquare(np.append(seen, len(drawn) - seen.sum()), outside).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("scale", [1, 20, 21, 30, 41])
+def test_a_flood_is_as_wide_as_it_says(scale: int) -> None:
+    drawn = lwe.draw_flood(scale, (50, 400), SecureRng.from_seed(scale))
+    assert drawn.shape == (50, 400)
+    if scale >= 20:
+        assert kstest(drawn.ravel() / 2.0**scale, norm.cdf).pvalue > 1e-4
+    # 20,000 draws: their variance is within 4 %
+    assert 0.95 < drawn.astype(float).var() / 4.0**scale < 1.05
+
+
+# What each side sees
+
+
+def test_what_b_is_sent_is_uniform_and_differs_with_the_key_alone() -> None:
+    room = Room(18, 300, (12, 9))
+    none = np.zeros((300, 12), dtype=np.bool_)
+    sent = Encryptor(SECRET, PUBLIC, room).encrypt(b"0", none)
+    again = Encryptor(SECRET, PUBLIC, room).encrypt(b"0", none)
+    assert (sent == again).all()
+    other = Encryptor(b"b" * 32, PUBLIC, room).encrypt(b"0", none)
+    elsewhere = Encryptor(SECRET, PUBLIC, room).encrypt(b"1", none)
+    for words in (sent, sent - other, sent - elsewhere):
+        bytes_seen = np.bincount(words.ravel().view(np.uint8), minlength=256)
+        assert chisquare(bytes_seen).pvalue > 1e-4
+
+
+def shares(x: Bits, y: Bits, room: Room, times: int) -> Iterator[tuple[int, int]]:
+    a = Encryptor(SECRET, PUBLIC, room)
+    b = Adder(PUBLIC, room)
+    b.add(b"0", a.encrypt(b"0", x), y)
+    key = a.public_key()
+    rng = SecureRng.from_seed(8)
+    for _ in range(times):
+        answer, share = b.answer(key, rng)
+        yield int(a.share(answer).item()), int(share.item())
+
+
+def test_each_share_alone_is_uniform_whatever_the_count() -> None:
+    room = Room(3, 3, (1, 1), TINY)
+    ones = np.ones((3, 1), dtype=np.bool_)
+    for y in (ones, ~ones):
+        drawn = list(shares(ones, y, room, 500))
+        for side in zip(*drawn, strict=True):
+            assert chisquare(np.bincount(side, minlength=8)).pvalue > 1e-4
+        assert {sum(pair) % 8 for pair in drawn} == {3 if y.all() else 0}
+
+
+def noise_at_a(room: Room, y: Bits, times: int) -> NDArray[np.float64]:
+    """What A finds beside its share, of one count of people who all have the column."""
+    a = Encryptor(SECRET, PUBLIC, room)
+    b = Adder(PUBLIC, room)
+    b.add(b"0", a.encrypt(b"0", np.ones_like(y)), y)
+    key = a.public_key()
+    rng = SecureRng.from_seed(9)
+    noise = []
+    for _ in range(times):
+        answer, _ = b.answer(key, rng)
+        word = a.noisy(answer) + np.uint64(room.step // 2)
+        noise.append(int(word.item() % room.step) - room.step // 2)
+    return np.array(noise, dtype=np.float64)
+
+
+def is_flooded(noise: NDArray[np.float64], room: Room) -> bool:
+    """Whether it may be the flood that the price is of."""
+    return bool(kstest(noise / 2.0**room.flood, norm.cdf).pvalue > 1e-4)
+
+
+def test_what_a_finds_beside_its_share_is_the_flood() -> None:
+    room = Room(8, 100, (1, 1), TINY)
+    some = table(100, 1, 5)
+    for y in (some, np.zeros_like(some), np.ones_like(some)):
+        assert is_flooded(noise_at_a(room, y, 300), room)
+
+
+def test_a_planted_flood_that_is_too_small_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = Room(8, 100, (1, 1), TINY)
+    whole = lwe.draw_flood
+    monkeypatch.setattr(
+        lwe, "draw_flood", lambda scale, shape, rng: whole(scale - 1, shape, rng)
+    )
+    assert not is_flooded(noise_at_a(room, table(100, 1, 5), 300), room)
+
+
+def test_without_a_flood_a_reads_who_has_a_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the flood is for: A knows its errors, and finds a sum of some of them."""
+    room = Room(8, 12, (120, 1), 1)
+    y = table(12, 1, 6)
+    monkeypatch.setattr(
+        lwe, "draw_flood", lambda scale, shape, rng: np.zeros(shape, dtype=np.int64)
+    )
+    x = np.zeros((12, 120), dtype=np.bool_)
+    a, answer, _ = answered(x, y, room)
+    seed = lwe._derived(SECRET, b"rows from 0")
+    errors = lwe.draw_errors(seed, x.shape).astype(int)
+    word = a.noisy(answer)[0] + np.uint64(room.step // 2)
+    noise = (word % np.uint64(room.step)).astype(np.int64) - room.step // 2
+    guesses = np.array(list(product((0, 1), repeat=12)))
+    misses = np.square(guesses @ errors - noise).sum(1)
+    assert (guesses[misses.argmin()] == y[:, 0]).all()
+
+
+# What fits, and what it costs
+
+
+ROOMS = [
+    Room(20, 100_000, (150, 150)),
+    Room(22, 1_000_000, (150, 150)),
+    Room(20, 100_000, (400, 20)),
+    Room(12, 500, (20, 30)),
+]
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=str)
+def test_no_count_is_off_but_once_in_two_to_the_64(room: Room) -> None:
+    def failure(scale: int) -> float:
+        left = room.step // 2 - room.errors
+        return 2 * math.prod(room.widths) * math.exp(-((left / 2.0**scale) ** 2) / 2)
+
+    assert failure(room.flood) < 2.0**-64 <= failure(room.flood + 1)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=str)
+def test_the_price_is_that_of_the_shift_that_a_person_and_the_zeros_make(
+    room: Room,
+) -> None:
+    a, b = room.widths
+    norms = lwe.ERROR**2 * (room.dimension * (2 / 3 * 1.25 + 0.75) + 1)
+    zeros = math.sqrt(2 * math.log(2) * a * norms * (256 + b))
+    person = 19 * math.sqrt(a) * math.sqrt(b)
+    rho = (2 * zeros + person) ** 2 / (2 * 4.0**room.flood)
+    assert rho <= room.rho <= rho * 1.001
+    assert room.rho == pytest.approx(1 / (2 * room.event.noise_multiplier**2))
+    assert room.rho <= 2.0**-40
+
+
+def test_what_the_zeros_tell_is_seldom_longer_than_it_is_priced_at() -> None:
+    """‖r·E₀ − e′·S + e″‖ is a third of the bound, of keys and zeros as they are
+    drawn.
+    """
+    room = Room(18, 300, (30, 10))
+    a = Encryptor(SECRET, PUBLIC, room)
+    d, own = room.dimension, room.widths[0]
+    errors = lwe.draw_errors(lwe._derived(SECRET, b"public key 0"), (d, own))
+    r = lwe._ternary(b"r" * 32, (10, d)).astype(int)
+    noise = lwe.draw_errors(b"n" * 32, (10, d + own)).astype(int)
+    hint = r @ errors.astype(int) - noise[:, :d] @ a.key.astype(int) + noise[:, d:]
+    person = 19 * math.sqrt(own * 10)
+    assert 2 * np.linalg.norm(hint) + person < room.shift
+    assert 0.1 < 2 * np.linalg.norm(hint) / (room.shift - person) < 0.5
+
+
+def test_too_many_people_or_levels_are_refused() -> None:
+    with pytest.raises(ConfigError, match="do not fit modulo"):
+        Room(17, 2**16, (10, 10))
+    with pytest.raises(ConfigError, match="do not fit into 64 bits"):
+        Room(22, 1_000_000, (2_000, 2_000))
+    with pytest.raises(ConfigError, match="do not fit into 64 bits"):
+        Room(40, 100_000, (10, 10))
+
+
+# Messages that are not those that are due
+
+
+def test_messages_of_another_size_are_refused() -> None:
+    room = Room(8, 100, (3, 2), TINY)
+    x = table(100, 3, 1)
+    y = table(100, 2, 2)
+    a, answer, _ = answered(x, y, room)
+    for wrong in (b"", answer[:-1], answer + b"\0", answer[: len(answer) // 2]):
+        with pytest.raises(MessageError, match="bytes came where"):
+            a.share(wrong)
+    b = Adder(PUBLIC, room)
+    sent = Encryptor(SECRET, PUBLIC, room).encrypt(b"0", x)
+    before = b.state_dict()["sums"]
+    for words in (sent[:-1], sent[:, :2]):
+        with pytest.raises(MessageError, match="encrypted rows"):
+            b.add(b"0", words, y)
+    assert (b.state_dict()["sums"] == before).all()
+    with pytest.raises(MessageError, match="a public key was due"):
+        b.answer(a.public_key()[:-1], SecureRng())
+    with pytest.raises(MessageError, match="columns were due"):
+        Encryptor(SECRET, PUBLIC, room).encrypt(b"0", y)
+    with pytest.raises(MessageError, match="0/1 were due"):
+        Encryptor(SECRET, PUBLIC, room).encrypt(b"0", x.astype(np.uint64))
+
+
+def test_rows_are_encrypted_once_at_a_place() -> None:
+    room = Room(8, 100, (3, 2), TINY)
+    a = Encryptor(SECRET, PUBLIC, room)
+    a.encrypt(b"0", table(100, 3, 1))
+    with pytest.raises(MessageError, match="were sent"):
+        a.encrypt(b"0", table(100, 3, 2))
+
+
+def test_rows_that_were_moved_or_are_of_another_session_add_up_to_nothing_known() -> (
+    None
+):
+    room = Room(8, 100, (3, 2), TINY)
+    x = table(100, 3, 1)
+    y = table(100, 2, 2)
+    expected = x.astype(int).T @ y.astype(int)
+    for public, place in ((PUBLIC, b"1"), (b"q" * 32, b"0")):
+        a = Encryptor(SECRET, PUBLIC, room)
+        b = Adder(public, room)
+        b.add(place, a.encrypt(b"0", x), y)
+        answer, share = b.answer(a.public_key(), SecureRng())
+        total = (a.share(answer) + share) & np.uint64(255)
+        assert not (total == expected).all()
+
+
+def test_the_key_is_overwritten_when_it_is_forgotten() -> None:
+    room = Room(8, 100, (3, 2), TINY)
+    a, answer, _ = answered(table(100, 3, 1), table(100, 2, 2), room)
+    key = a.key
+    assert key.any()
+    a.forget()
+    assert not key.any()
+    with pytest.raises(MessageError, match="the key is gone"):
+        a.share(answer)
+
+
+def test_sums_go_on_from_a_saved_state() -> None:
+    room = Room(8, 100, (3, 2), TINY)
+    x = table(100, 3, 1)
+    y = table(100, 2, 2)
+    a = Encryptor(SECRET, PUBLIC, room)
+    b = Adder(PUBLIC, room)
+    b.add(b"0", a.encrypt(b"0", x[:60]), y[:60])
+    back = Adder(PUBLIC, room)
+    back.load_state_dict(b.state_dict())
+    back.add(b"60", a.encrypt(b"60", x[60:]), y[60:])
+    answer, share = back.answer(a.public_key(), SecureRng())
+    total = (a.share(answer) + share) & np.uint64(255)
+    assert (total.astype(int) == x.astype(int).T @ y.astype(int)).all()
