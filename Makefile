@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every wo
 FRAME_TESTS := tests/data tests/answers/test_completing.py tests/test_one_table.py tests/test_forms_come_back.py \
   tests/test_synthesizer.py tests/test_misread.py tests/test_header.py tests/test_held_out.py tests/adversary/test_source_shapes.py
 
-.PHONY: for-demo for-tests for-docs for-pandas3 help demo docs test test-long test-benchmarks test-pandas3 test-all lint types check soak attack audit bench guard reference tables plot picture diagrams wheel-check format clean
+.PHONY: for-demo for-tests for-docs for-pandas3 help demo docs test test-long test-benchmarks test-pandas3 test-all lint types check soak attack audit bench guard reference tables papers paper plot picture diagrams wheel-check format clean
 help:           ## this text
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -67,6 +67,12 @@ reference: for-tests ## write docs/settings.md from the protocols' own settings
 
 tables: for-tests ## make tables [NAME=critic]: the READMEs' tables, from the CSV files beside them
 	@$(BIN)/python benchmarks/common/readme.py $(NAME)
+
+papers: for-tests ## write docs/papers.md: the papers' tables and figures, with ours beside them
+	@$(BIN)/python docs/papers.py
+
+paper: for-tests ## make paper NAME=002-table-5: one table or figure of a paper, from its CSV file, drawn into build/papers
+	@$(BIN)/python docs/papers.py $(or $(NAME),none)
 
 plot: for-tests ## the README's plot, docs/quality.svg, and that of benchmarks/rivals, from their CSV files
 	@$(BIN)/python benchmarks/joint/plot.py && $(BIN)/python benchmarks/rivals/plot.py

@@ -150,6 +150,8 @@ def test_every_make_of_a_page_has_its_target_and_its_folder() -> None:
     assert len(named) > 40
     for target, words in named:
         assert target in targets, target
+        if target == "paper":  # an item of a paper: tests/test_papers_page.py
+            continue
         for name in re.findall(r"NAME=(\w+)", words):
             wanted = ("bench.py",) if target == "bench" else ("tables.toml", "show.py")
             assert any((BENCHMARKS / name / file).exists() for file in wanted), words

@@ -150,6 +150,53 @@ def test_a_mark_that_cannot_be_filled_is_named(
         readme.filled(text, {"t": lambda: "| 1 |"})
 
 
+CLAIM = """
+["a first"]
+csv = "ours.csv"
+lines = ["dataset"]
+over = "method"
+value = "auc"
+count = 2
+holds = {highest = "a"}
+["a above b"]
+like = "a first"
+holds = "a > `b (2)` + 0.05"
+"""
+
+
+def test_a_claim_of_order_is_recomputed_and_its_sentence_is_kept(
+    readme: ModuleType, tmp_path: Path
+) -> None:
+    declared = importlib.import_module("common.declared")
+    (tmp_path / "tables.toml").write_text(CLAIM)
+    rows = "x,a,0.9\nx,b (2),0.8\ny,a,0.7\ny,a,0.9\ny,b (2),0.6\n"
+    (tmp_path / "ours.csv").write_text(f"dataset,method,auc\n{rows}")
+    claims = declared.tables(tmp_path / "tables.toml")
+    page = "so <!-- claim: a first -->a is first on both<!-- end -->, by half a point."
+    assert readme.filled(page, claims) == page
+    assert claims["a above b"]() == ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("x,a,0.9\nx,b,0.8\ny,a,0.7\ny,b,0.75\n", "'a first' does not hold for y"),
+        ("x,a,0.9\nx,b,0.8\ny,a,0.7\ny,b,0.7\n", "'a first' does not hold for y"),
+        ("x,a,0.9\nx,b,0.8\n", "the claim is about 1 of"),
+        ("x,a,0.9\nx,b,0.8\ny,a,0.7\n", "not every one of"),
+    ],
+)
+def test_a_claim_of_order_that_does_not_hold_is_refused(
+    readme: ModuleType, tmp_path: Path, rows: str, said: str
+) -> None:
+    declared = importlib.import_module("common.declared")
+    (tmp_path / "tables.toml").write_text(CLAIM)
+    (tmp_path / "ours.csv").write_text(f"dataset,method,auc\n{rows}")
+    claims = declared.tables(tmp_path / "tables.toml")
+    with pytest.raises((SystemExit, LookupError), match=said):
+        readme.filled("<!-- claim: a first -->it is<!-- end -->", claims)
+
+
 def test_a_sentence_whose_row_is_gone_fails_and_says_nothing_else(
     readme: ModuleType, tmp_path: Path
 ) -> None:

@@ -24,6 +24,8 @@ line for what, and its cells.
 
 Without `columns` a file is shown as it stands; with `text` in their place it is a
 figure of a sentence. The column `file` says which of several files a row is from.
+With `holds` it is a claim, of order for example (`common/claims.py`): the README marks
+the sentence, `<!-- claim: NAME -->so said<!-- end -->`, which stays as it is written.
 `{column:statistic style format}`: the mean, or first, min, max, sum, half (of the
 range), sem, n (how many different values), count; bare (.5), short (three digits),
 spread (mean ± half the range), tight (mean ±.02); a format as Python has it. `{column}`
@@ -39,6 +41,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from common.claims import holds
 from common.markdown import once, short, table
 from common.rows import as_it_stands
 
@@ -120,7 +123,9 @@ def tables(path: Path) -> dict[str, Callable[[], str]]:
     for name, own in every.items():
         declared = every.get(own.get("like"), {}) | own
         over = declared.get("each")
-        if over:
+        if "holds" in declared:
+            made[name] = partial(_claimed, path.parent, declared, name)
+        elif over:
             for value in declared["names"][over]:
                 made[str(value)] = partial(
                     _text, path.parent, declared, f"{over} == {value!r}"
@@ -135,10 +140,27 @@ def _read(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype_backend="numpy_nullable")
 
 
+def _claimed(folder: Path, declared: Declared, name: str) -> str:
+    """Nothing, where the claim holds: its sentence stays as it is written."""
+    lines = holds(selected(folder, declared), declared)
+    if not lines.all():
+        raise SystemExit(
+            f"{folder.name}: the claim {name!r} does not hold for "
+            f"{', '.join(map(str, lines.index[~lines]))}."
+        )
+    return ""
+
+
 def _text(folder: Path, declared: Declared, only: str = "") -> str:
     files = declared.get("csv", "ours.csv")
     if "columns" not in declared and "text" not in declared:
         return as_it_stands(folder / files, declared.get("align", "l"))
+    return Table(declared, selected(folder, declared, only)).text()
+
+
+def selected(folder: Path, declared: Declared, only: str = "") -> pd.DataFrame:
+    """The rows that a declaration is about."""
+    files = declared.get("csv", "ours.csv")
     each = {
         file: _read(folder / file)
         for file in ([files] if isinstance(files, str) else files)
@@ -154,7 +176,7 @@ def _text(folder: Path, declared: Declared, only: str = "") -> str:
         raise LookupError(
             f"{folder.name}: {files} has no row with {declared.get('where')} {only}"
         )
-    return Table(declared, rows.reset_index(drop=True)).text()
+    return rows.reset_index(drop=True)
 
 
 class Table:

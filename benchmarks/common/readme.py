@@ -6,8 +6,9 @@
 
 A table stands between two marks, each on a line of its own: `<!-- table: NAME -->` and
 `<!-- end -->`. A figure in running text stands between `<!-- figure: NAME -->` and
-`<!-- end -->`. All are declared in the folder's `tables.toml` (`common/declared.py`);
-what cannot be declared is in `show.py`: a dict TABLES of names and functions.
+`<!-- end -->`. A sentence that claims an order stands between `<!-- claim: NAME -->`
+and `<!-- end -->`; it stays as it is, and is refused where its CSV file says otherwise.
+All are declared in the folder's `tables.toml` (`common/declared.py`); what cannot be declared is in `show.py`: a dict TABLES of names and functions.
 `overview.py` has those of benchmarks/README.md.
 
 A folder's `NOTES.md` has what is too long for its README. The checkout shows where its
@@ -31,9 +32,9 @@ from common.options import command
 BENCHMARKS = Path(__file__).parents[1]
 Texts = Mapping[str, Callable[[], str]]
 ON_THE_SITE = "*The table is on the documentation site: `make docs`.*"
-_START = re.compile(r"<!-- (?:table|figure): ")
+_START = re.compile(r"<!-- (?:table|figure|claim): ")
 _MARKED = re.compile(
-    r"<!-- (?P<kind>table|figure): (?P<name>[^<>]+?) -->(?P<old>(?:(?!<!-- ).)*?)<!-- end -->",
+    r"<!-- (?P<kind>table|figure|claim): (?P<name>[^<>]+?) -->(?P<old>(?:(?!<!-- ).)*?)<!-- end -->",
     re.DOTALL,
 )
 
@@ -131,6 +132,9 @@ def filled(
             )
         if kind == "table":
             text = f"\n{tables[name]() if with_tables else ON_THE_SITE}\n"
+        elif kind == "claim":
+            tables[name]()
+            text = mark["old"]
         else:
             text = tables[name]()
         return f"<!-- {kind}: {name} -->{text}<!-- end -->"

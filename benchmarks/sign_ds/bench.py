@@ -33,6 +33,7 @@ from understudy.data.encoding.population import Population
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.cross_device.reporting import SELECTION
 from understudy.runs.federation import Federation
+from understudy.runs.result import Result
 
 QUICK = quick()
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -41,6 +42,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "EM-MDS (h=3)": {"reporter": "em-mds", "chosen": 3},
     "EM-MDS (h=5)": {"reporter": "em-mds", "chosen": 5},
     "naive (h=3)": {"reporter": "naive", "chosen": 3},
+    "naive (h=5)": {"reporter": "naive", "chosen": 5},
     "Duchi": {"reporter": "duchi"},
     "PM": {"reporter": "piecewise"},
     "HM": {"reporter": "hybrid"},
@@ -137,15 +139,15 @@ def deal(
     return people, test, len(order) // 10
 
 
-def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """One run."""
-    task, method, epsilon, seed, rounds = (
-        job[key] for key in ("task", "method", "epsilon", "seed", "rounds")
+def run(job: dict[str, Any]) -> tuple[Result, int, float]:
+    """The run of a job, how many clients took part in a round, and its seconds."""
+    task, method, seed, rounds = (
+        job[key] for key in ("task", "method", "seed", "rounds")
     )
     people, test, clients = load(task, job["data"], seed)
-    cohort = min(250, clients)
+    cohort = min(job.get("cohort", 250), clients)
     cap = math.ceil(rounds * cohort / clients * 1.5) + 10
-    price = {} if method == "non-private" else {"epsilon": epsilon}
+    price = {} if method == "non-private" else {"epsilon": job["epsilon"]}
     tuned = METHODS[method]["reporter"] in SELECTION or job.get("every_rate")
     rate = job["global_rate"] if tuned else None
     federation = Federation.rehearsal(
@@ -161,14 +163,22 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         cohort=cohort,
         cap=cap,
         seed=seed,
-        evaluate_every=rounds,
+        evaluate_every=job.get("every", rounds),
         checkpoint_every=10**6,
         device=job["device"],
         **({"global_rate": rate} if rate else {}),
         **METHODS[method],
         **price,
     )
-    seconds = time.perf_counter() - start
+    return result, cohort, time.perf_counter() - start
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """One run."""
+    task, method, epsilon = (job[key] for key in ("task", "method", "epsilon"))
+    tuned = METHODS[method]["reporter"] in SELECTION or job.get("every_rate")
+    price = method != "non-private"
+    result, _, seconds = run(job)
     card = result.model.card
     most = card["reports"]["of the busiest person"]
     line = next(
@@ -183,11 +193,11 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         "epsilon_round": epsilon if price else "",
         "epsilon_run": epsilon * most if price else "",
         "participations": most,
-        "clients": clients,
+        "clients": card["people"],
         "dims": result.model.network.size,
-        "rounds": rounds,
-        "global_rate": rate or "",
-        "seed": seed,
+        "rounds": job["rounds"],
+        "global_rate": (job["global_rate"] if tuned else None) or "",
+        "seed": job["seed"],
         "accuracy": round(card["history"][-1]["accuracy"], 4),
         "seconds": round(seconds, 1),
         "up_bytes_per_report": round(line.up_bytes / card["reports"]["all"], 1),

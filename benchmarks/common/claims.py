@@ -1,0 +1,42 @@
+"""Claims of sentences, recomputed from CSV files: who is first, what is above what.
+
+[NAME]                             # in tables.toml; csv, where and with as for tables
+lines = ["dataset", "epsilon"]     # the claim is about each of these, by itself
+over = "method"                    # what is compared
+value = "mmd"                      # by the mean of this column
+holds = "`SubMDS` < `SignDS-S`"    # DataFrame.eval over the values of `over`; or
+holds = {lowest = "SubMDS"}        # below all others; or highest
+count = 4                          # about how many lines, where the sentence says so
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+
+def holds(rows: pd.DataFrame, declared: Mapping[str, Any]) -> "pd.Series[bool]":
+    """Whether the claim holds, for each of its lines."""
+    lines = declared["lines"]
+    wide = rows.astype({declared["value"]: float}).pivot_table(
+        index=lines, columns=declared["over"], values=declared["value"], aggfunc="mean"
+    )
+    wide.columns = pd.Index([_name(value) for value in wide.columns])
+    if wide.isna().any(axis=None):
+        raise LookupError(f"not every one of {lines} has all of {list(wide.columns)}")
+    if len(wide) != declared.get("count", len(wide)):
+        raise LookupError(f"the claim is about {len(wide)} of {lines}: {wide.index}")
+    asked = declared["holds"]
+    if isinstance(asked, str):
+        return wide.eval(asked, engine="python").astype(bool)
+    ((end, name),) = asked.items()
+    others = wide.drop(columns=name)
+    if end == "lowest":
+        return wide[name] < others.min(axis=1)
+    if end == "highest":
+        return wide[name] > others.max(axis=1)
+    raise ValueError(f"holds = {{{end} = …}}: there are lowest and highest")
+
+
+def _name(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
