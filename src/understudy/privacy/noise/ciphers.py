@@ -38,6 +38,7 @@ except ImportError:
 
 
 Fill = Callable[[Tensor, Tensor, Tensor], None]
+_Rows = tuple[Tensor, Tensor, Tensor, Tensor]  # of four words each
 _BLOCK = 256  # cipher blocks of one program
 BLOCK = 16  # bytes of the cipher
 SMALL = 1 << 14  # bytes that a cipher is kept for: to set one up takes as long
@@ -59,7 +60,8 @@ class NeverCopied:
 def _encryptor(key: bytes, block: int) -> Any:
     """AES-256-CTR under this key, from `block` on."""
     counter = modes.CTR(block.to_bytes(BLOCK, "big"))
-    return Cipher(algorithms.AES(key), counter).encryptor()
+    cipher = Cipher(algorithms.AES(key), counter)
+    return cipher.encryptor()
 
 
 def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
@@ -72,7 +74,8 @@ def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
     encryptor = _encryptor(key, block)
     for start in range(0, size, len(_ZEROS)):
         piece = out[start : start + len(_ZEROS)]
-        encryptor.update_into(_ZEROS[: len(piece)], piece.data)
+        plaintext = _ZEROS[: len(piece)]
+        encryptor.update_into(plaintext, piece.data)
     return out
 
 
@@ -84,7 +87,8 @@ def keystream_at(key: bytes, blocks: NDArray[np.uint64]) -> NDArray[np.uint8]:
     # of counters that all differ, which is what CTR is
     cipher = Cipher(algorithms.AES(key), modes.ECB())
     stream = cipher.encryptor().update(counters)
-    return np.frombuffer(stream, np.uint8).reshape(*blocks.shape[:-1], BLOCK)
+    shape = *blocks.shape[:-1], BLOCK
+    return np.frombuffer(stream, np.uint8).reshape(shape)
 
 
 class Keystream(NeverCopied):
@@ -104,7 +108,8 @@ class Keystream(NeverCopied):
         # who is interrupted here sets a cipher up again
         blocks = -(-size // BLOCK)
         self._next = None
-        stream = self._encryptor.update(_ZEROS[: blocks * BLOCK])
+        plaintext = _ZEROS[: blocks * BLOCK]
+        stream = self._encryptor.update(plaintext)
         self._next = key, block + blocks
         return np.frombuffer(bytearray(stream), np.uint8, size)
 
@@ -132,42 +137,56 @@ class ChaCha20(NeverCopied):
 
     def restart(self, key: bytes, *, nonce: int = 0, counter: int = 0) -> None:
         """Continue elsewhere, in the same tensors: a captured graph follows."""
-        words = struct.unpack(
-            "<14i", struct.pack("<16s32sq", b"expand 32-byte k", key, nonce)
-        )
-        self._start.copy_(torch.tensor(words, dtype=torch.int32)[:, None])
+        state = struct.pack("<16s32sq", b"expand 32-byte k", key, nonce)
+        words = torch.tensor(struct.unpack("<14i", state), dtype=torch.int32)
+        self._start.copy_(words[:, None])
         self.counter.fill_(counter)
 
     def words(self, n: int) -> Tensor:
         """The next n 32-bit words of the keystream: int32, (n,)."""
         blocks = -(-n // 16)
         fill = fused(self.counter.device)
-        if fill is not None:
-            out = self._start.new_empty(16 * blocks)
-            fill(out, self._start, self.counter)
-            self.counter += blocks
-            return out[:n]
-        numbers = self.counter + torch.arange(blocks, device=self.counter.device)
+        if fill is None:
+            keystream_blocks = self._blocks(blocks)
+        else:
+            keystream_blocks = self._start.new_empty(16 * blocks)
+            fill(keystream_blocks, self._start, self.counter)
         self.counter += blocks
+        return keystream_blocks[:n]
+
+    def _blocks(self, blocks: int) -> Tensor:
+        """RFC 8439 §2.3 in tensor operations, for the next blocks: (16 · blocks,)."""
+        start = self._start_states(blocks)
+        a, b, c, d = start.view(4, 4, blocks)
+        for _ in range(10):
+            a, b, c, d = _double_round(a, b, c, d)
+        mixed = torch.cat([a, b, c, d])
+        return (mixed + start).T.reshape(-1)
+
+    def _start_states(self, blocks: int) -> Tensor:
+        """The next blocks' states before the first round: (16, blocks)."""
+        numbers = self.counter + torch.arange(blocks, device=self.counter.device)
         # An int64 seen as two int32 is the little-endian pair of words that the state
         # wants.
         counters = numbers.view(torch.int32).view(blocks, 2).T
         constants_and_key = self._start[:12].expand(12, blocks)
         nonce = self._start[12:].expand(2, blocks)
-        start = torch.cat([constants_and_key, counters, nonce])  # (16, blocks)
-        a, b, c, d = start.view(4, 4, blocks)
-        for _ in range(10):
-            a, b, c, d = _quarter_rounds(a, b, c, d)
-            a, b, c, d = _quarter_rounds(a, b.roll(-1, 0), c.roll(-2, 0), d.roll(-3, 0))
-            b = b.roll(1, 0)
-            c = c.roll(2, 0)
-            d = d.roll(3, 0)
-        return (torch.cat([a, b, c, d]) + start).T.reshape(-1)[:n]
+        return torch.cat([constants_and_key, counters, nonce])
 
 
-def _quarter_rounds(
-    a: Tensor, b: Tensor, c: Tensor, d: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _double_round(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> _Rows:
+    """RFC 8439 §2.3: a round of columns, then one of diagonals."""
+    a, b, c, d = _quarter_rounds(a, b, c, d)
+    a, b, c, d = _quarter_rounds(
+        a,
+        b.roll(-1, 0),
+        c.roll(-2, 0),
+        d.roll(-3, 0),
+    )
+    return a, b.roll(1, 0), c.roll(2, 0), d.roll(3, 0)
+
+
+def _quarter_rounds(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> _Rows:
     """RFC 8439 §2.1 on four columns (or diagonals) of every block at once. Each
     argument: (4, blocks).
     """
@@ -183,8 +202,10 @@ def _rotate(x: Tensor, bits: int) -> Tensor:
     """Rotate 32-bit words left. `>>` drags the sign along, so its copies are masked
     away.
     """
-    low = (x >> (32 - bits)).bitwise_and_((1 << bits) - 1)
-    return (x << bits).bitwise_or_(low)
+    mask = (1 << bits) - 1
+    low = (x >> (32 - bits)).bitwise_and_(mask)
+    high = x << bits
+    return high.bitwise_or_(low)
 
 
 @cache
@@ -196,7 +217,8 @@ def fused(device: torch.device) -> Fill | None:
         return None
     try:
         words = torch.zeros(30, dtype=torch.int32, device=device)
-        _fill(words[:16], words[16:], torch.zeros(1, dtype=torch.int64, device=device))
+        counter = torch.zeros(1, dtype=torch.int64, device=device)
+        _fill(words[:16], words[16:], counter)
         torch.cuda.synchronize(device)
     except Exception:  # no compiler, an old card: whatever it is, the slower way works
         return None
@@ -205,7 +227,8 @@ def fused(device: torch.device) -> Fill | None:
 
 def _fill(out: Tensor, start: Tensor, counter: Tensor) -> None:
     blocks = out.numel() // 16
-    _chacha20[(triton.cdiv(blocks, _BLOCK),)](out, start, counter, blocks, BLOCK=_BLOCK)
+    programs = triton.cdiv(blocks, _BLOCK)
+    _chacha20[(programs,)](out, start, counter, blocks, BLOCK=_BLOCK)
 
 
 if triton is not None:

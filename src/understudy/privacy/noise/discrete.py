@@ -86,7 +86,8 @@ class CountNoise(ABC):
 
     def draw(self, n: int, rng: Rng, *, device: Device = "cpu") -> Tensor:
         """n independent draws, int64: (n,)."""
-        return torch.as_tensor(self.plain(n, rng, device))
+        noise = self.plain(n, rng, device)
+        return torch.as_tensor(noise)
 
     @abstractmethod
     def tail(self, lowest: int) -> float:
@@ -115,9 +116,11 @@ class CountNoise(ABC):
         # Both tails fall below e^(1 − k/scale): the Gaussian's a few scales out, long
         # before the bracket ends.
         last = math.ceil(self.scale * (5 - math.log(probability))) + 2
-        return 1 + bisect_left(
-            range(1, last), True, key=lambda k: self.tail(k) <= probability
-        )
+
+        def is_rare(k: int) -> bool:
+            return self.tail(k) <= probability
+
+        return 1 + bisect_left(range(1, last), True, key=is_rare)
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,9 @@ class DiscreteLaplaceNoise(CountNoise):
         return 0.5 / math.sinh(0.5 / self.scale) ** 2
 
     def tail(self, lowest: int) -> float:
-        return math.exp(-lowest / self.scale) / (1 + math.exp(-1 / self.scale))
+        q = math.exp(-1 / self.scale)
+        power = math.exp(-lowest / self.scale)
+        return power / (1 + q)
 
     def plain(self, n: int, rng: Rng, device: Device) -> Any:
         """Algorithm 2: |z| = ⌊x/s⌋ for x with P(x) ∝ e^(−x/t), a fair sign, and −0
@@ -153,11 +158,12 @@ class DiscreteLaplaceNoise(CountNoise):
         def propose(size: int) -> tuple[Any, Any]:
             remainder = rng.below(t, size, device)  # x mod t
             quotient = _successes(size, rng, device)  # x div t
-            z = (remainder + t * quotient) // s
+            magnitude = (remainder + t * quotient) // s
             minus = rng.below(2, size, device)
             accepted = _bernoulli_exp_below_one(size, remainder, t, rng, device)
-            accepted &= (minus == 0) | (z != 0)
-            return z * (1 - 2 * minus), accepted
+            accepted &= (minus == 0) | (magnitude != 0)
+            sign = 1 - 2 * minus
+            return sign * magnitude, accepted
 
         return _first_accepted(n, propose)
 
@@ -173,9 +179,8 @@ class DiscreteGaussianNoise(CountNoise):
     def event(self) -> "DpEvent":
         from understudy.privacy.accounts.accounting import DiscreteGaussian
 
-        return DiscreteGaussian(
-            -_float_above(-self.scale), self.sensitivity
-        )  # never above it
+        scale = -_float_above(-self.scale)  # never above it
+        return DiscreteGaussian(scale, self.sensitivity)
 
     @property
     def variance(self) -> float:
@@ -184,12 +189,13 @@ class DiscreteGaussianNoise(CountNoise):
         """
         if self.scale >= 2:
             return float(self.scale**2)
-        z, weight = self._weights(1)
-        return float(2 * (z**2 * weight).sum() / (1 + 2 * weight.sum()))
+        z, weights = self._weights(1)
+        second_moment = 2 * (z**2 * weights).sum()
+        return float(second_moment / self._normalizer())
 
     def tail(self, lowest: int) -> float:
-        mass = self._weights(1)[1].sum()
-        return float(self._weights(lowest)[1].sum() / (1 + 2 * mass))
+        _, weights = self._weights(lowest)
+        return float(weights.sum() / self._normalizer())
 
     def plain(self, n: int, rng: Rng, device: Device) -> Any:
         """Algorithm 3, with the proposal of the module's docstring."""
@@ -199,17 +205,26 @@ class DiscreteGaussianNoise(CountNoise):
 
         def propose(size: int) -> tuple[Any, Any]:
             z = proposals.plain(size, rng, device)
-            return z, bernoulli_exp((abs(z) * q - p) ** 2, 2 * p * p, rng, device)
+            numerators = (abs(z) * q - p) ** 2
+            accepted = bernoulli_exp(numerators, 2 * p * p, rng, device)
+            return z, accepted
 
         return _first_accepted(n, propose)
+
+    def _normalizer(self) -> Any:
+        """The sum of e^(−z²/2σ²) over all whole numbers."""
+        _, weights = self._weights(1)
+        return 1 + 2 * weights.sum()
 
     def _weights(self, lowest: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """z from `lowest` on, as far as it matters, and e^(−z²/2σ²)."""
         sigma = float(self.scale)
+        variance = sigma**2
         # beyond z + 40σ²/z the weight is below e⁻⁴⁰ of the first
-        width = min(10 * sigma, 40 * sigma**2 / lowest) + 10
+        width = min(10 * sigma, 40 * variance / lowest) + 10
         z = np.arange(lowest, lowest + width, dtype=np.float64)
-        return z, np.exp(-(z**2) / (2 * sigma**2))
+        exponents = -(z**2) / (2 * variance)
+        return z, np.exp(exponents)
 
 
 @dataclass(frozen=True)
@@ -249,7 +264,8 @@ class Exponential:
 
     def __call__(self, scores: Tensor, rng: Rng) -> int:
         """The index of the chosen candidate among the scores (candidates,)."""
-        return int(self.draw(scores, 1, rng))
+        chosen = self.draw(scores, 1, rng)
+        return int(chosen)
 
     def draw(self, scores: Tensor, n: int, rng: Rng) -> Tensor:
         """n independent choices, each at the whole price: int64, (n,)."""
@@ -262,12 +278,19 @@ class Exponential:
         gaps = (scores.max() - scores).clamp_(max=_MAX_GAP)
         numerators = gaps * self.scale.denominator
         denominator = 2 * self.sensitivity * self.scale.numerator
+        candidates = len(scores)
         chosen = torch.empty(0, dtype=torch.int64)
         while len(chosen) < n:
-            proposed = rng.integers(len(scores), 2 * n * len(scores))
-            numerator = plainly(numerators[proposed])
-            accepted = bernoulli_exp(numerator, denominator, rng, proposed.device)
-            chosen = torch.cat([chosen, proposed[torch.as_tensor(accepted)]])
+            proposed = rng.integers(candidates, 2 * n * candidates)
+            proposed_numerators = plainly(numerators[proposed])
+            marks = bernoulli_exp(
+                proposed_numerators,
+                denominator,
+                rng,
+                proposed.device,
+            )
+            accepted = proposed[torch.as_tensor(marks)]
+            chosen = torch.cat([chosen, accepted])
         return chosen[:n]
 
 
@@ -276,16 +299,18 @@ def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) ->
     by nothing but comparisons of random whole numbers. For numerators of 0 or above and
     a denominator up to 2⁵⁷.
     """
-    alive = _bernoulli_exp_below_one(
-        len(numerator), numerator % denominator, denominator, rng, device
-    )
+    n = len(numerator)
+    remainder = numerator % denominator
+    succeeded = _bernoulli_exp_below_one(n, remainder, denominator, rng, device)
     factors = numerator // denominator  # one factor e⁻¹ each
-    while len(pending := _indices(len(factors), device)[alive & (factors > 0)]):
+    indices = _indices(n, device)
+    while len(pending := indices[succeeded & (factors > 0)]):
         successes = _tries(len(pending), rng, device)
-        enough = _indices(successes.shape[1], device) >= factors[pending, None]
-        alive[pending] = (successes | enough).all(1)
-        factors[pending] -= successes.shape[1]
-    return alive
+        tries = successes.shape[1]
+        enough = _indices(tries, device) >= factors[pending, None]
+        succeeded[pending] = (successes | enough).all(1)
+        factors[pending] -= tries
+    return succeeded
 
 
 def _bernoulli_exp_below_one(
@@ -295,13 +320,14 @@ def _bernoulli_exp_below_one(
     Bernoulli(γ/k) is at an odd k.
     """
     pending = _indices(n, device)
-    odd = pending < 0 if k % 2 == 0 else pending >= 0
+    odd = pending >= 0 if k % 2 == 1 else pending < 0
     while len(pending):
         draws = rng.below(denominator * k, len(pending), device)
         succeeded = _true_indices(draws < numerator)
-        numerator = numerator if isinstance(numerator, int) else numerator[succeeded]
+        if not isinstance(numerator, int):
+            numerator = numerator[succeeded]
         pending = pending[succeeded]
-        k = k + 1
+        k += 1
         odd[pending] = k % 2 == 1
     return odd
 
@@ -310,12 +336,15 @@ def _first_accepted(n: int, propose: Callable[[int], tuple[Any, Any]]) -> Any:
     """The first n proposals that are accepted: each is accepted or refused by itself,
     so those are independent.
     """
-    z, accepted = propose(2 * n + 32 if n else 0)
-    values = z[accepted]
-    while (missing := n - len(values)) > 0:
-        z, accepted = propose(2 * missing + 32)
-        parts = [torch.as_tensor(values), torch.as_tensor(z[accepted])]
-        values = plainly(torch.cat(parts))
+    size = 2 * n + 32 if n else 0
+    proposed, accepted = propose(size)
+    values = proposed[accepted]
+    while len(values) < n:
+        missing = n - len(values)
+        proposed, accepted = propose(2 * missing + 32)
+        following = torch.as_tensor(proposed[accepted])
+        joined = torch.cat([torch.as_tensor(values), following])
+        values = plainly(joined)
     return values[:n]
 
 
@@ -325,9 +354,10 @@ def _successes(n: int, rng: Rng, device: Device) -> Any:
     count = 0 * pending
     while len(pending):
         successes = _tries(len(pending), rng, device)
+        tries = successes.shape[1]
         wins = (successes * 1).cumprod(1).sum(1)
         count[pending] += wins
-        pending = pending[wins == successes.shape[1]]
+        pending = pending[wins == tries]
     return count
 
 
@@ -335,7 +365,8 @@ def _tries(n: int, rng: Rng, device: Device) -> Any:
     """Bernoulli(e⁻¹) for each of n, several times where n is small: (n, tries)."""
     tries = max(1, _BATCH_TRIES // n)
     # k = 1 never fails
-    return _bernoulli_exp_below_one(n * tries, 1, 1, rng, device, k=2).reshape(n, tries)
+    successes = _bernoulli_exp_below_one(n * tries, 1, 1, rng, device, k=2)
+    return successes.reshape(n, tries)
 
 
 def _indices(n: int, device: Device) -> Any:
@@ -359,11 +390,15 @@ def rounded_up(scale: float) -> Fraction:
     that noise can be drawn by.
     """
     positive(scale=scale)
-    unit = Fraction(2) ** (math.frexp(scale)[1] - 1 - _BITS)
-    return math.ceil(Fraction(scale) / unit) * unit
+    _, exponent = math.frexp(scale)
+    unit = Fraction(2) ** (exponent - 1 - _BITS)
+    units = math.ceil(Fraction(scale) / unit)
+    return units * unit
 
 
 def _float_above(value: Fraction) -> float:
     """The least float that is not below a fraction."""
-    near = float(value)
-    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+    nearest = float(value)
+    if Fraction(nearest) >= value:
+        return nearest
+    return math.nextafter(nearest, math.inf)

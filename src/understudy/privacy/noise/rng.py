@@ -42,6 +42,7 @@ from understudy.privacy.noise.ciphers import (
 Device = torch.device | str
 
 _CHUNK = 1 << 14  # pairs of normals per piece: its buffers stay in a core's cache
+_BYTES_PER_PAIR = 12  # of normals: 8 for the radius, 4 for the angle
 _ANGLE = np.float32(2 * math.pi / 2**32)
 
 
@@ -102,13 +103,16 @@ class Rng(ABC):
 
     def uniform(self, *shape: int, device: Device = "cpu") -> Tensor:
         """Uniform in [0, 1), float64, 53 random bits each."""
-        words = torch.as_tensor(self._words(math.prod(shape), torch.device(device)))
+        n = math.prod(shape)
+        words = torch.as_tensor(self._words(n, torch.device(device)))
         mantissas = (words >> 11).bitwise_and_(2**53 - 1)
-        return mantissas.to(torch.float64).mul_(2**-53).view(shape)
+        fractions = mantissas.to(torch.float64).mul_(2**-53)
+        return fractions.view(shape)
 
     def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
         """Uniform in {0, …, high − 1}, int64, without bias."""
-        values = self.below(high, math.prod(shape), device)
+        n = math.prod(shape)
+        values = self.below(high, n, device)
         # numpy's would be a tensor without a stride, which cannot be viewed as another
         # type
         if not len(values):
@@ -132,12 +136,16 @@ class Rng(ABC):
         # `any` of a few takes longer
         library: Any = np if device.type == "cpu" else torch
         while library.count_nonzero(refused := words >= 2**63 - excess):
-            words[refused] = self._words(int(refused.sum()), device) & (2**63 - 1)
+            n_refused = int(refused.sum())
+            redrawn = self._words(n_refused, device)
+            words[refused] = redrawn & (2**63 - 1)
         words %= high
         return words
 
     def bytes(self, n: int) -> bytes:
-        return self._words(-(-n // 8), torch.device("cpu")).tobytes()[:n]  # type: ignore[no-any-return]
+        n_words = -(-n // 8)
+        words = self._words(n_words, torch.device("cpu"))
+        return words.tobytes()[:n]  # type: ignore[no-any-return]
 
 
 class SecureRng(NeverCopied, Rng):
@@ -187,40 +195,50 @@ class SecureRng(NeverCopied, Rng):
         device = torch.device(device)
         pairs = -(-n // 2)
         if device.type != "cpu":
-            return _box_muller(self._stream(device).words(3 * pairs))[:n].view(shape)
+            words = self._stream(device).words(3 * pairs)
+            return _box_muller(words)[:n].view(shape)
         out = np.empty(2 * pairs, np.float32)
         if pairs <= _CHUNK:
-            _fill_normals(out, self._read(12 * pairs))
-            return torch.from_numpy(out)[:n].view(shape)
+            _fill_normals(out, self._read(_BYTES_PER_PAIR * pairs))
+        else:
+            self._fill_in_chunks(out)
+        return torch.from_numpy(out)[:n].view(shape)
+
+    def _fill_in_chunks(self, out: NDArray[np.float32]) -> None:
+        """Normals in chunks of pairs, on all threads: the cipher and the ufuncs let go
+        of the interpreter lock.
+        """
+        pairs = len(out) // 2
         with self._lock:
-            key, first = self._reserve(12 * pairs)
+            key, first = self._reserve(_BYTES_PER_PAIR * pairs)
 
         def fill(start: int) -> None:
-            piece = out[2 * start : 2 * (start + _CHUNK)]
-            block = first + start * 12 // BLOCK
-            _fill_normals(piece, keystream(key, block, 6 * len(piece)))
+            chunk = out[2 * start : 2 * (start + _CHUNK)]
+            block = first + start * _BYTES_PER_PAIR // BLOCK
+            size = _BYTES_PER_PAIR * len(chunk) // 2
+            _fill_normals(chunk, keystream(key, block, size))
 
         starts = range(0, pairs, _CHUNK)
         threads = torch.get_num_threads()
-        if threads > 1:  # the cipher and the ufuncs let go of the interpreter lock
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(fill, starts))
-        else:
+        if threads == 1:
             for start in starts:
                 fill(start)
-        return torch.from_numpy(out)[:n].view(shape)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(fill, starts))
 
     def state_dict(self) -> dict[str, Tensor]:
         with self._lock:
-            gpus = self._waiting | {
-                name: int(stream.counter) for name, stream in self._streams.items()
-            }
-            return {
+            state = {
                 "key": torch.tensor(list(self._key), dtype=torch.uint8),
                 "seeded": torch.tensor(self._seeded),
                 "host": torch.tensor(self._block),
-                **{name: torch.tensor(block) for name, block in gpus.items()},
             }
+            for name, block in self._waiting.items():
+                state[name] = torch.tensor(block)
+            for name, stream in self._streams.items():
+                state[name] = torch.tensor(int(stream.counter))
+            return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         with self._lock:
@@ -228,16 +246,12 @@ class SecureRng(NeverCopied, Rng):
             self._pid = os.getpid()
             self._block = int(state["host"])
             self._seeded = bool(state["seeded"])
-            self._waiting = {
-                name: int(block)
-                for name, block in state.items()
-                if name.startswith("gpu")
-            }
+            gpus = [name for name in state if name.startswith("gpu")]
+            self._waiting = {name: int(state[name]) for name in gpus}
             # in place: a captured graph may hold these tensors
             for name, stream in self._streams.items():
-                stream.restart(
-                    _subkey(self._key, name), counter=self._waiting.pop(name, 0)
-                )
+                counter = self._waiting.pop(name, 0)
+                stream.restart(_subkey(self._key, name), counter=counter)
 
     def _reserve(self, size: int) -> tuple[bytes, int]:
         """Take the blocks of `size` bytes out of the host's stream: the key, and the
@@ -252,6 +266,7 @@ class SecureRng(NeverCopied, Rng):
         return self._key, first
 
     def _read(self, size: int) -> NDArray[np.uint8]:
+        """The next `size` bytes of the host's stream."""
         with self._lock:
             key, first = self._reserve(size)
             if size <= SMALL:
@@ -263,16 +278,19 @@ class SecureRng(NeverCopied, Rng):
         name = f"gpu{device.index or 0}"
         with self._lock:
             if name not in self._streams:
-                key = _subkey(self._key, name)
                 self._streams[name] = ChaCha20(
-                    key, counter=self._waiting.pop(name, 0), device=device
+                    _subkey(self._key, name),
+                    counter=self._waiting.pop(name, 0),
+                    device=device,
                 )
             return self._streams[name]
 
     def _words(self, n: int, device: torch.device) -> Any:
-        if device.type != "cpu":
-            return self._stream(device).words(2 * n).view(torch.int64)
-        return self._read(8 * n).view(np.int64)
+        if device.type == "cpu":
+            stream = self._read(8 * n)
+            return stream.view(np.int64)
+        words = self._stream(device).words(2 * n)
+        return words.view(torch.int64)
 
 
 class FastRng(Rng):
@@ -286,17 +304,21 @@ class FastRng(Rng):
 
     def __init__(self, seed: int | None = None):
         self._seeded = seed is not None
-        self._seed = (
-            int.from_bytes(os.urandom(8), "little") >> 1 if seed is None else seed
-        )
+        if seed is None:
+            seed = int.from_bytes(os.urandom(8), "little") >> 1
+        self._seed = seed
         self._generators: dict[str, torch.Generator] = {}
 
     def normal(self, *shape: int, device: Device = "cpu") -> Tensor:
-        return torch.randn(shape, generator=self._generator(device), device=device)
+        generator = self._generator(device)
+        return torch.randn(shape, generator=generator, device=device)
 
     def uniform(self, *shape: int, device: Device = "cpu") -> Tensor:
         return torch.rand(
-            shape, generator=self._generator(device), device=device, dtype=torch.float64
+            shape,
+            generator=self._generator(device),
+            device=device,
+            dtype=torch.float64,
         )
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -314,18 +336,21 @@ class FastRng(Rng):
         self._seeded = bool(state["seeded"])
         self._generators = {}
         for name in state.keys() - {"seed", "seeded"}:
-            self._generator(name).set_state(state[name])
+            generator = self._generator(name)
+            generator.set_state(state[name])
 
     def _generator(self, device: Device) -> torch.Generator:
         name = str(_indexed(device))
         if name not in self._generators:
-            self._generators[name] = torch.Generator(device).manual_seed(self._seed)
+            generator = torch.Generator(device)
+            self._generators[name] = generator.manual_seed(self._seed)
         return self._generators[name]
 
     def _words(self, n: int, device: torch.device) -> Any:
         halves = torch.empty(2, n, dtype=torch.int64, device=device)
         halves.random_(0, 2**32, generator=self._generator(device))
-        return plainly((halves[0] << 32) | halves[1])
+        upper, lower = halves
+        return plainly((upper << 32) | lower)
 
 
 def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
@@ -341,23 +366,33 @@ def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
     rows.
     """
     in_range(0, 1, rate=rate)
-    length = n * times
-    if rate in (0, 1):
-        return [torch.arange(n) if rate else torch.arange(0) for _ in range(times)]
+    if rate == 0:
+        return [torch.arange(0) for _ in range(times)]
+    if rate == 1:
+        return [torch.arange(n) for _ in range(times)]
+    positions = _bernoulli_positions(rng, n * times, rate)
+    if not n:
+        return [positions] * times
+    bounds = torch.searchsorted(positions, torch.arange(1, times) * n)
+    samples = torch.tensor_split(positions, bounds)
+    return [sample % n for sample in samples]
+
+
+def _bernoulli_positions(rng: Rng, length: int, rate: float) -> Tensor:
+    """Where the successes are among so many Bernoulli(rate) trials, ascending."""
     mean = length * rate
     n_gaps = math.ceil(mean + 8 * math.sqrt(mean) + 8)
     positions = torch.tensor([-1])
     while int(positions[-1]) < length - 1:
         # 1 − u is exact, as u is a multiple of 2⁻⁵³: log1p would gain nothing and is
         # not vectorised.
-        gaps = (1 - rng.uniform(n_gaps)).log_().div_(math.log1p(-rate))
-        whole_gaps = gaps.clamp_(max=length).long() + 1
-        positions = torch.cat([positions, positions[-1] + whole_gaps.cumsum(0)])
-    positions = positions[1 : int(torch.searchsorted(positions, length))]
-    if not n:
-        return [positions] * times
-    bounds = torch.searchsorted(positions, torch.arange(1, times) * n)
-    return [part % n for part in torch.tensor_split(positions, bounds)]
+        logs = (1 - rng.uniform(n_gaps)).log_()
+        gaps = logs.div_(math.log1p(-rate)).clamp_(max=length)
+        steps = gaps.long() + 1
+        following = positions[-1] + steps.cumsum(0)
+        positions = torch.cat([positions, following])
+    end = int(torch.searchsorted(positions, length))
+    return positions[1:end]
 
 
 def _indexed(device: Device) -> torch.device:
@@ -366,23 +401,27 @@ def _indexed(device: Device) -> torch.device:
 
 
 def _subkey(key: bytes, name: str) -> bytes:
-    return hashlib.sha256(b"understudy chacha20 " + name.encode() + key).digest()
+    secret = b"understudy chacha20 " + name.encode() + key
+    return hashlib.sha256(secret).digest()
 
 
 def _fill_normals(out: NDArray[np.float32], stream: NDArray[np.uint8]) -> None:
     """Box–Muller on the host: 12 bytes of the stream make two normals."""
     pairs = len(out) // 2
-    radius = stream[: 8 * pairs].view(np.uint64).astype(np.float64)
+    radius_bits = stream[: 8 * pairs]
+    angle_bits = stream[8 * pairs :]
+    radius = radius_bits.view(np.uint64).astype(np.float64)
     radius += 0.5
     radius *= 2.0**-64  # in (0, 1]
     np.log(radius, out=radius)
     radius *= -2
     np.sqrt(radius, out=radius)
-    angle = stream[8 * pairs :].view(np.int32).astype(np.float32)
+    angle = angle_bits.view(np.int32).astype(np.float32)
     angle *= _ANGLE
-    np.cos(angle, out=out[:pairs])
-    np.sin(angle, out=out[pairs:])
-    out.reshape(2, pairs)[:] *= radius.astype(np.float32)
+    coordinates = out.reshape(2, pairs)
+    np.cos(angle, out=coordinates[0])
+    np.sin(angle, out=coordinates[1])
+    coordinates *= radius.astype(np.float32)
 
 
 def _box_muller(words: Tensor) -> Tensor:
@@ -390,8 +429,12 @@ def _box_muller(words: Tensor) -> Tensor:
     so 63 bits it is.
     """
     pairs = len(words) // 3
-    random_bits = words[: 2 * pairs].view(torch.int64).bitwise_and(2**63 - 1)
+    radius_words = words[: 2 * pairs]
+    angle_words = words[2 * pairs :]
+    random_bits = radius_words.view(torch.int64).bitwise_and(2**63 - 1)
     uniform = random_bits.to(torch.float64).add_(0.5).mul_(2.0**-63)
     radius = uniform.log_().mul_(-2).sqrt_().to(torch.float32)
-    angle = words[2 * pairs :].to(torch.float32).mul_(float(_ANGLE))
-    return torch.cat([angle.cos().mul_(radius), angle.sin().mul_(radius)])
+    angle = angle_words.to(torch.float32).mul_(float(_ANGLE))
+    x = angle.cos().mul_(radius)
+    y = angle.sin().mul_(radius)
+    return torch.cat([x, y])
