@@ -20,7 +20,9 @@ def test_it_steps_as_torch_optim_does(
     large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(clients, "_large", lambda parameter: parameter.numel() > 2)
+        monkeypatch.setattr(
+            clients, "_is_large", lambda parameter: parameter.numel() > 2
+        )
     ours = _parameters()
     theirs = _parameters()
     optimizer = RmsProp(ours, lr=0.01)

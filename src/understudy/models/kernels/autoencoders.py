@@ -31,35 +31,40 @@ class Mmd:
     def __init__(self, real: Tensor, latent: int) -> None:
         self.scale = 2.0 * latent  # σ_z = 1
         count = real.sum(1)[:, None, None]
-        both = real[:, :, None] * real[:, None, :]  # (clients, rows, rows)
-        different = both * (
-            1 - torch.eye(real.shape[1], dtype=real.dtype, device=real.device)
-        )
-        self.pairs = different / (count * (count - 1)).clamp(min=1)  # 1/(N(N − 1))
-        self.across = 2 * both / count.square().clamp(min=1)  # 2/N²
+        both_real = real[:, :, None] * real[:, None, :]  # (clients, rows, rows)
+        same = torch.eye(real.shape[1], dtype=real.dtype, device=real.device)
+        different = both_real * (1 - same)
+        n_pairs = count * (count - 1)
+        self.pairs = different / n_pairs.clamp(min=1)  # 1/(N(N − 1))
+        self.across = 2 * both_real / count.square().clamp(min=1)  # 2/N²
 
     def __call__(self, latent: Tensor, prior: Tensor) -> Tensor:
         """Eq. 4.4: (clients,)."""
-        own = self.scale / self._far(latent, latent) + self.scale / self._far(
-            prior, prior
-        )
-        return (
-            own * self.pairs - self.scale / self._far(latent, prior) * self.across
-        ).sum((1, 2))
+        latent_kernel = self.scale / self._scaled_distances(latent, latent)
+        prior_kernel = self.scale / self._scaled_distances(prior, prior)
+        cross_kernel = self.scale / self._scaled_distances(latent, prior)
+        within = (latent_kernel + prior_kernel) * self.pairs
+        return (within - cross_kernel * self.across).sum((1, 2))
 
     def gradient(self, latent: Tensor, prior: Tensor) -> Tensor:
         """By the latent points, each in its pairs twice: (clients, rows, d_z). ∂K/∂x =
         −2κ(x − y)/(κ + ‖x − y‖²)².
         """
-        own = self.pairs * (-4 * self.scale) / self._far(latent, latent).square()
-        cross = self.across * (2 * self.scale) / self._far(latent, prior).square()
-        pull = (own.sum(2) + cross.sum(2))[:, :, None]
-        return pull * latent - torch.bmm(own, latent) - torch.bmm(cross, prior)
+        latent_distances = self._scaled_distances(latent, latent)
+        cross_distances = self._scaled_distances(latent, prior)
+        within = self.pairs * (-4 * self.scale) / latent_distances.square()
+        cross = self.across * (2 * self.scale) / cross_distances.square()
+        pull = within.sum(2) + cross.sum(2)
+        pulled = pull[:, :, None] * latent
+        return pulled - torch.bmm(within, latent) - torch.bmm(cross, prior)
 
-    def _far(self, x: Tensor, y: Tensor) -> Tensor:
+    def _scaled_distances(self, x: Tensor, y: Tensor) -> Tensor:
         """κ + ‖x − y‖² between all rows of each client: (clients, rows, rows)."""
-        norms = x.square().sum(2)[:, :, None] + y.square().sum(2)[:, None, :]
-        return (norms - 2 * times_transposed(x, y)).clamp(min=0) + self.scale
+        x_norms = x.square().sum(2)
+        y_norms = y.square().sum(2)
+        norms = x_norms[:, :, None] + y_norms[:, None, :]
+        distances = norms - 2 * times_transposed(x, y)
+        return distances.clamp(min=0) + self.scale
 
 
 def descend_by_hand(
@@ -87,81 +92,138 @@ def descend_by_hand(
     Guarantee: all shapes follow from those of `batch` and from `touched`.
     """
     x, real, prior = batch
-    clients, _, width = x.shape
-    share = (real / real.sum(1, keepdim=True).clamp(min=1) / width)[:, :, None]
-    columns = _touched(x, x.shape[1] * touched)
-    few = columns.shape[1]
-    # (clients, rows, few)
-    seen = x.gather(2, columns[:, None].expand(-1, x.shape[1], -1))
-    # (clients, few, hidden)
-    first = start[: hidden * width].view(hidden, width).T[columns]
-    behind = start[hidden * width :]
-    local = torch.cat([first.flatten(1), behind.expand(clients, -1)], 1)
-    shapes = (
-        (few, hidden),
-        (hidden,),
-        (latent, hidden),
-        (latent,),
-        (hidden, latent),
-        (hidden,),
-        (width, hidden),
-        (width,),
-    )
-    w1, b1, w2, b2, w3, b3, w4, b4 = read(local, shapes)
-    grad = torch.empty_like(local)
-    to_w1, to_b1, to_w2, to_b2, to_w3, to_b3, to_w4, to_b4 = read(grad, shapes)
-    far = Mmd(real, latent)
-    adam = Adam([local], lr)
-    # (clients, rows, hidden)
-    h, to_h, g, to_g = (x.new_empty(*x.shape[:2], hidden) for _ in range(4))
-    # (clients, rows, latent)
-    z, to_z = (x.new_empty(*x.shape[:2], latent) for _ in range(2))
-    to_out = torch.empty_like(x)
+    clients, rows, width = x.shape
+    columns = _touched(x, rows * touched)
+    # (clients, trained, hidden)
+    input_start = start[: hidden * width].view(hidden, width).T[columns]
+    other_start = start[hidden * width :]
+    parts = [input_start.flatten(1), other_start.expand(clients, -1)]
+    weights = torch.cat(parts, 1)
+    gradient = _DenseGradient(x, real, columns, weights, hidden, latent, penalty)
+    adam = Adam([weights], lr)
     for epoch in range(epochs):
-        product(seen, w1, h).add_(b1[:, None]).relu_()
-        product(h, w2.mT, z).add_(b2[:, None])
-        product(z, w3.mT, g).add_(b3[:, None]).relu_()
-        # of the cross-entropy
-        product(g, w4.mT, to_out).add_(b4[:, None]).sigmoid_().sub_(x).mul_(share)
-        _write(to_out, g, to_w4, to_b4)
-        _write(product(to_out, w4, to_g).mul_(g > 0), z, to_w3, to_b3)
-        product(to_g, w3, to_z).add_(far.gradient(z, prior[:, epoch]), alpha=penalty)
-        _write(to_z, h, to_w2, to_b2)
-        product(to_z, w2, to_h).mul_(h > 0)
-        product(seen.mT, to_h, to_w1)
-        torch.sum(to_h, 1, out=to_b1)
-        adam.step([grad])
-    to_first, to_behind = torch.split(out, [hidden * width, len(behind)], dim=1)
-    torch.sub(local[:, few * hidden :], behind, out=to_behind)
-    to_first.zero_()
-    places = columns[:, None].expand(-1, hidden, -1)
-    to_first.view(clients, hidden, width).scatter_(2, places, (w1 - first).mT)
+        gradient.compute(prior[:, epoch])
+        adam.step([gradient.values])
+    input_update, other_update = torch.split(
+        out,
+        [hidden * width, len(other_start)],
+        dim=1,
+    )
+    trained = columns.shape[1]
+    torch.sub(weights[:, trained * hidden :], other_start, out=other_update)
+    input_update.zero_()
+    positions = columns[:, None].expand(-1, hidden, -1)
+    moved = (gradient.input_weight - input_start).mT
+    input_update.view(clients, hidden, width).scatter_(2, positions, moved)
 
 
-def _touched(x: Tensor, most: int) -> Tensor:
+class _DenseGradient:
+    """The gradient of every client's table autoencoder at `weights`, in buffers used
+    anew. The input layer has the touched `columns` (clients, trained) alone.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        real: Tensor,
+        columns: Tensor,
+        weights: Tensor,
+        hidden: int,
+        latent: int,
+        penalty: float,
+    ) -> None:
+        clients, rows, width = x.shape
+        trained = columns.shape[1]
+        shapes = (
+            (trained, hidden),
+            (hidden,),
+            (latent, hidden),
+            (latent,),
+            (hidden, latent),
+            (hidden,),
+            (width, hidden),
+            (width,),
+        )
+        self.values = torch.empty_like(weights)
+        self.weights = read(weights, shapes)
+        self.grads = read(self.values, shapes)
+        self.input_weight = self.weights[0]
+        self.penalty = penalty
+        self.mmd = Mmd(real, latent)
+        self.x = x
+        touched = columns[:, None].expand(-1, rows, -1)
+        self.inputs = x.gather(2, touched)  # (clients, rows, trained)
+        n_rows = real.sum(1, keepdim=True).clamp(min=1)
+        self.share = (real / n_rows / width)[:, :, None]
+        # of the hidden layers, the latent one and the outputs: (clients, rows, …)
+        self.encoded = x.new_empty(clients, rows, hidden)
+        self.decoded = x.new_empty(clients, rows, hidden)
+        self.latent = x.new_empty(clients, rows, latent)
+        self.at_encoded = torch.empty_like(self.encoded)
+        self.at_decoded = torch.empty_like(self.decoded)
+        self.at_latent = torch.empty_like(self.latent)
+        self.at_outputs = torch.empty_like(x)
+
+    def compute(self, prior: Tensor) -> None:
+        """Write the gradient of the loss into `values`."""
+        w1, b1, w2, b2, w3, b3, w4, b4 = self.weights
+        grad_w1, grad_b1, grad_w2, grad_b2, grad_w3, grad_b3, grad_w4, grad_b4 = (
+            self.grads
+        )
+        encoded = self.encoded
+        decoded = self.decoded
+        latent = self.latent
+        at_encoded = self.at_encoded
+        at_decoded = self.at_decoded
+        at_latent = self.at_latent
+        at_outputs = self.at_outputs
+
+        product(self.inputs, w1, encoded).add_(b1[:, None]).relu_()
+        product(encoded, w2.mT, latent).add_(b2[:, None])
+        product(latent, w3.mT, decoded).add_(b3[:, None]).relu_()
+        product(decoded, w4.mT, at_outputs).add_(b4[:, None]).sigmoid_()
+
+        at_outputs.sub_(self.x).mul_(self.share)  # of the cross-entropy
+        _write(at_outputs, decoded, grad_w4, grad_b4)
+        product(at_outputs, w4, at_decoded).mul_(decoded > 0)
+        _write(at_decoded, latent, grad_w3, grad_b3)
+        to_prior = self.mmd.gradient(latent, prior)
+        product(at_decoded, w3, at_latent).add_(to_prior, alpha=self.penalty)
+        _write(at_latent, encoded, grad_w2, grad_b2)
+        product(at_latent, w2, at_encoded).mul_(encoded > 0)
+        product(self.inputs.mT, at_encoded, grad_w1)
+        torch.sum(at_encoded, 1, out=grad_b1)
+
+
+def _touched(x: Tensor, max_touched: int) -> Tensor:
     """For each client columns (clients, few) with all that its rows touch; how many is
     public, on a GPU all.
     """
     clients, _, width = x.shape
-    if x.device.type == "cuda" or most >= width:
+    if x.device.type == "cuda" or max_touched >= width:
         return torch.arange(width, device=x.device).expand(clients, width)
     touched = (x != 0).any(1)
-    if int(touched.sum(1).max()) > most:
+    n_touched = touched.sum(1)
+    if int(n_touched.max()) > max_touched:
         raise ConfigError(
             "a row touches more slots than its columns have.",
             effect=Effect.NOTHING_COMPUTED,
         )
-    return touched.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
+    touched_first = touched.byte().argsort(dim=1, descending=True, stable=True)
+    return touched_first[:, :max_touched]
 
 
 def _write(
-    to_output: Tensor, inputs: Tensor, to_weight: Tensor, to_bias: Tensor
+    at_outputs: Tensor,
+    inputs: Tensor,
+    grad_weight: Tensor,
+    grad_bias: Tensor,
 ) -> None:
-    """A dense layer's gradient, from its output's (clients, rows, after) and its inputs
-    (clients, rows, before).
+    """A dense layer's gradient, from that at its outputs (clients, rows, after) and its
+    inputs (clients, rows, before).
     """
-    product(to_output.mT, inputs, to_weight)
-    torch.sum(to_output, 1, out=to_bias)
+    product(at_outputs.mT, inputs, grad_weight)
+    torch.sum(at_outputs, 1, out=grad_bias)
 
 
 class SeriesByHand:
@@ -185,14 +247,14 @@ class SeriesByHand:
         self.penalty = penalty
         clients, rows, length, channels = x.shape
         self.grad = torch.empty_like(out)
-        self.weights, self.grads = read(out, shapes), read(self.grad, shapes)
+        self.weights = read(out, shapes)
+        self.grads = read(self.grad, shapes)
         # (clients, L · rows, W): one product projects all steps
         self.x = x.transpose(1, 2).reshape(clients, length * rows, channels)
-        share = (
-            real / real.sum(1, keepdim=True).clamp(min=1) * (2 / (length * channels))
-        )
+        n_rows = real.sum(1, keepdim=True).clamp(min=1)
+        share = real / n_rows * (2 / (length * channels))
         self.share = share.repeat(1, length)[:, :, None]  # (clients, L · rows, 1)
-        self.far = Mmd(real, latent)
+        self.mmd = Mmd(real, latent)
         self.encoder = Lstm.room(clients, length, rows, hidden, out)
         self.decoder = Lstm.room(clients, length, rows, hidden, out)
 
@@ -209,54 +271,67 @@ class SeriesByHand:
     def _gradient(self, prior: Tensor) -> None:
         """Of the loss, at the weights in `out`, into `grad`."""
         w_x, w_h, b_h, w_z, b_z, w_1, b_1, w_2, w_3, b_3, w_o, b_o = self.weights
-        to_x, to_h, to_bh, to_z, to_bz, to_1, to_b1, to_2, to_3, to_b3, to_o, to_bo = (
-            self.grads
-        )
+        (
+            grad_w_x,
+            grad_w_h,
+            grad_b_h,
+            grad_w_z,
+            grad_b_z,
+            grad_w_1,
+            grad_b_1,
+            grad_w_2,
+            grad_w_3,
+            grad_b_3,
+            grad_w_o,
+            grad_b_o,
+        ) = self.grads
         encoder = self.encoder
         decoder = self.decoder
         clients, length, rows, hidden = encoder.squashed.shape
 
-        torch.baddbmm(b_h[:, None], self.x, w_x, out=encoder.gates.flatten(1, 2))
-        states = (
-            encoder.forward(w_h).transpose(1, 2).reshape(clients, rows, length * hidden)
-        )
-        z = torch.baddbmm(b_z[:, None], states, w_z)
-        first = torch.baddbmm(b_1[:, None], z, w_1).relu_()
-        decoder.gates.copy_(torch.baddbmm(b_3[:, None], first, w_2)[:, None])
-        made = decoder.forward(w_3).flatten(1, 2)
-        out = torch.baddbmm(b_o[:, None], made, w_o).sigmoid_()
+        projected = encoder.gates.flatten(1, 2)
+        torch.baddbmm(b_h[:, None], self.x, w_x, out=projected)
+        encoded = encoder.forward(w_h).transpose(1, 2)
+        states = encoded.reshape(clients, rows, length * hidden)
+        latent = torch.baddbmm(b_z[:, None], states, w_z)
+        first = torch.baddbmm(b_1[:, None], latent, w_1).relu_()
+        decoder_input = torch.baddbmm(b_3[:, None], first, w_2)
+        decoder.gates.copy_(decoder_input[:, None])
+        decoded = decoder.forward(w_3).flatten(1, 2)
+        outputs = torch.baddbmm(b_o[:, None], decoded, w_o).sigmoid_()
 
-        # at the last layer's outputs
-        wrong = (out - self.x).mul_(self.share).mul_(out).mul_(1 - out)
-        torch.bmm(made.mT, wrong, out=to_o)
-        torch.sum(wrong, 1, out=to_bo)
-        down = times_transposed(wrong, w_o).view(clients, length, rows, hidden)
-        gates = decoder.backward(down, w_3)
-        _recurrent(gates, decoder.states, to_3, to_b3)
-        summed = gates.sum(1)  # (clients, rows, 4H): all steps have one input
-        torch.bmm(first.mT, summed, out=to_2)
-        to_first = times_transposed(summed, w_2).mul_(first > 0)
-        torch.bmm(z.mT, to_first, out=to_1)
-        torch.sum(to_first, 1, out=to_b1)
-        to_latent = times_transposed(to_first, w_1).add_(
-            self.far.gradient(z, prior), alpha=self.penalty
-        )
-        torch.bmm(states.mT, to_latent, out=to_z)
-        torch.sum(to_latent, 1, out=to_bz)
-        up = (
-            times_transposed(to_latent, w_z)
-            .view(clients, rows, length, hidden)
-            .transpose(1, 2)
-        )
-        gates = encoder.backward(up.contiguous(), w_h)
-        _recurrent(gates, encoder.states, to_h, to_bh)
-        torch.bmm(self.x.mT, gates.flatten(1, 2), out=to_x)
+        # at the last layer's outputs before the sigmoid
+        errors = (outputs - self.x).mul_(self.share)
+        at_outputs = errors.mul_(outputs).mul_(1 - outputs)
+        torch.bmm(decoded.mT, at_outputs, out=grad_w_o)
+        torch.sum(at_outputs, 1, out=grad_b_o)
+        at_decoded = times_transposed(at_outputs, w_o)
+        gates = decoder.backward(at_decoded.view(clients, length, rows, hidden), w_3)
+        _write_recurrent(gates, decoder.states, grad_w_3, grad_b_3)
+        at_input = gates.sum(1)  # (clients, rows, 4H): all steps have one input
+        torch.bmm(first.mT, at_input, out=grad_w_2)
+        at_first = times_transposed(at_input, w_2).mul_(first > 0)
+        torch.bmm(latent.mT, at_first, out=grad_w_1)
+        torch.sum(at_first, 1, out=grad_b_1)
+        to_prior = self.mmd.gradient(latent, prior)
+        at_latent = times_transposed(at_first, w_1)
+        at_latent.add_(to_prior, alpha=self.penalty)
+        torch.bmm(states.mT, at_latent, out=grad_w_z)
+        torch.sum(at_latent, 1, out=grad_b_z)
+        at_states = times_transposed(at_latent, w_z).view(clients, rows, length, hidden)
+        gates = encoder.backward(at_states.transpose(1, 2).contiguous(), w_h)
+        _write_recurrent(gates, encoder.states, grad_w_h, grad_b_h)
+        torch.bmm(self.x.mT, gates.flatten(1, 2), out=grad_w_x)
 
 
-def _recurrent(
-    gates: Tensor, states: Tensor, to_weight: Tensor, to_bias: Tensor
+def _write_recurrent(
+    gates: Tensor,
+    states: Tensor,
+    grad_weight: Tensor,
+    grad_bias: Tensor,
 ) -> None:
     """The gradient of the recurrent weights and the bias, from that at the gates."""
-    flat = gates.flatten(1, 2)  # (clients, L · rows, 4H)
-    torch.bmm(states[:, :-1].flatten(1, 2).mT, flat, out=to_weight)
-    torch.sum(flat, 1, out=to_bias)
+    at_gates = gates.flatten(1, 2)  # (clients, L · rows, 4H)
+    before = states[:, :-1].flatten(1, 2)
+    torch.bmm(before.mT, at_gates, out=grad_weight)
+    torch.sum(at_gates, 1, out=grad_bias)

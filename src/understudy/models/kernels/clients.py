@@ -25,10 +25,10 @@ def along(outputs: Iterable[Tensor], slopes: Iterable[Tensor]) -> Tensor:
     """A sum that has these slopes at these outputs, bit for bit, for
     `torch.autograd.grad` without its compiler.
     """
-    pairs = zip(outputs, slopes, strict=True)
-    return torch.stack(
-        [output.flatten() @ slope.flatten() for output, slope in pairs]
-    ).sum()
+    products = []
+    for output, slope in zip(outputs, slopes, strict=True):
+        products.append(output.flatten() @ slope.flatten())
+    return torch.stack(products).sum()
 
 
 class Adam:
@@ -54,12 +54,9 @@ class Adam:
             raise ValueError(
                 "Adam steps in place, through memory: a parameter is not contiguous."
             )
-        self._means, self._squares = (
-            [torch.zeros_like(own) for own in self._parameters] for _ in range(2)
-        )
-        self._steps = [
-            torch.zeros((), device=parameter.device) for parameter in self._parameters
-        ]
+        self._means = [torch.zeros_like(own) for own in self._parameters]
+        self._squares = [torch.zeros_like(own) for own in self._parameters]
+        self._steps = [torch.zeros((), device=own.device) for own in self._parameters]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
@@ -100,16 +97,23 @@ class RmsProp:
 
     @torch.no_grad()
     def step(self) -> None:
-        pairs = zip(self.parameters, self.squares, strict=True)
-        moving = [
-            (one, one.grad, square) for one, square in pairs if one.grad is not None
-        ]
-        for parameter, gradient, square in (each for each in moving if _large(each[0])):
-            square.mul_(DECAY).addcmul_(gradient, gradient, value=1 - DECAY)
-            parameter.addcdiv_(gradient, square.sqrt().add_(TINY), value=-self.lr)
-        small = [each for each in moving if not _large(each[0])]
-        if small:
-            parameters, gradients, squares = map(list, zip(*small, strict=True))
+        parameters = []
+        gradients = []
+        squares = []
+        for parameter, square in zip(self.parameters, self.squares, strict=True):
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if _is_large(parameter):
+                square.mul_(DECAY)
+                square.addcmul_(gradient, gradient, value=1 - DECAY)
+                root = square.sqrt().add_(TINY)
+                parameter.addcdiv_(gradient, root, value=-self.lr)
+                continue
+            parameters.append(parameter)
+            gradients.append(gradient)
+            squares.append(square)
+        if parameters:
             torch._foreach_mul_(squares, DECAY)
             torch._foreach_addcmul_(squares, gradients, gradients, 1 - DECAY)
             roots = torch._foreach_sqrt(squares)
@@ -121,17 +125,17 @@ class RmsProp:
             parameter.grad = None
 
     def load(self, squares: Iterable[Tensor]) -> None:
-        for held, saved in zip(self.squares, squares, strict=True):
-            held.copy_(saved)
+        for square, saved in zip(self.squares, squares, strict=True):
+            square.copy_(saved)
 
 
-def _large(parameter: Tensor) -> bool:
+def _is_large(parameter: Tensor) -> bool:
     return parameter.is_cuda and parameter.numel() >= _LARGE
 
 
 _MKL = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]
 # a cohort whose people differ in rows comes in several shapes (`Population.apart`)
-_KEPT = 4
+_MAX_GRAPHS = 4
 
 
 def times_transposed(a: Tensor, b: Tensor) -> Tensor:
@@ -165,7 +169,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
     if weight.ndim == 2:
         return functional.linear(x, weight, bias)
-    return cast(Tensor, _Linear.apply(x, weight)) + bias.unsqueeze(-2)  # type: ignore[no-untyped-call]
+    outputs = cast(Tensor, _Linear.apply(x, weight))  # type: ignore[no-untyped-call]
+    return outputs + bias.unsqueeze(-2)
 
 
 class _Linear(torch.autograd.Function):
@@ -216,27 +221,29 @@ def descend_in_span(
     features, 3.5 for an MLP, 4.2 on 124.
     """
     clients, _, features = x.shape
-    weight, bias, behind = torch.split(
-        start, [hidden * features, hidden, len(start) - hidden * (features + 1)]
-    )
+    n_weights = hidden * features
+    sizes = [n_weights, hidden, len(start) - n_weights - hidden]
+    weight, bias, tail_start = torch.split(start, sizes)
     # (clients, rows, hidden)
     z0 = functional.linear(x, weight.view(hidden, features), bias)
     gram = times_transposed(x, x) + 1  # (clients, rows, rows)
     a = torch.zeros_like(z0)
-    tail = behind.repeat(clients, 1).requires_grad_()
+    tail = tail_start.repeat(clients, 1).requires_grad_()
     for _ in range(epochs):
         z = torch.baddbmm(z0, gram, a).requires_grad_()
         with torch.enable_grad():
             total = loss(tail, z).sum()
-        to_z, to_tail = torch.autograd.grad(total, (z, tail), materialize_grads=True)
-        a.sub_(to_z, alpha=lr)
-        tail.data.sub_(to_tail, alpha=lr)
-    to_weight, to_bias, to_behind = torch.split(
-        out, [len(weight), len(bias), len(behind)], dim=1
-    )
-    torch.bmm(a.mT, x, out=to_weight.view(clients, hidden, features))
-    torch.sum(a, dim=1, out=to_bias)
-    torch.sub(tail.detach(), behind, out=to_behind)
+        grad_z, grad_tail = torch.autograd.grad(
+            total,
+            (z, tail),
+            materialize_grads=True,
+        )
+        a.sub_(grad_z, alpha=lr)
+        tail.data.sub_(grad_tail, alpha=lr)
+    weight_update, bias_update, tail_update = torch.split(out, sizes, dim=1)
+    torch.bmm(a.mT, x, out=weight_update.view(clients, hidden, features))
+    torch.sum(a, dim=1, out=bias_update)
+    torch.sub(tail.detach(), tail_start, out=tail_update)
 
 
 class Replayed:
@@ -246,7 +253,7 @@ class Replayed:
     Guarantee: the values of `work`, which must be a function of its inputs alone: it
     draws nothing, asks the host for no value, and keeps nothing between calls.
     Edges: on a CPU, and for shapes seen once only, `work` itself; the graphs of the
-    last `_KEPT` shapes are kept.
+    last `_MAX_GRAPHS` shapes are kept.
     """
 
     def __init__(self, work: Callable[..., Tensor]) -> None:
@@ -258,21 +265,25 @@ class Replayed:
         if inputs[0].device.type != "cuda":
             return self.work(*inputs)
         form = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
-        known = form in self._graphs
+        seen_before = form in self._graphs
         graph = self._graphs.pop(form, None)
-        self._graphs[form] = graph = graph or (
-            _Graph(self.work, inputs) if known else None
-        )
-        if len(self._graphs) > _KEPT:
-            del self._graphs[next(iter(self._graphs))]
-        return self.work(*inputs) if graph is None else graph(*inputs)
+        if graph is None and seen_before:
+            graph = _Graph(self.work, inputs)
+        self._graphs[form] = graph
+        if len(self._graphs) > _MAX_GRAPHS:
+            longest_unused = next(iter(self._graphs))
+            del self._graphs[longest_unused]
+        if graph is None:
+            return self.work(*inputs)
+        return graph(*inputs)
 
 
 def captured(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """A graph of what `work` does on the GPU, and where each replay leaves what it
     returns.
     """
-    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):  # libraries allocate on first use, which a capture cannot
@@ -289,7 +300,7 @@ class _Graph:
         self.graph, self.output = captured(lambda: work(*self.inputs))
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        for held, given in zip(self.inputs, inputs, strict=True):
-            held.copy_(given)
+        for recorded, current in zip(self.inputs, inputs, strict=True):
+            recorded.copy_(current)
         self.graph.replay()
         return self.output.clone()

@@ -17,10 +17,8 @@ builds; where there is none, or what it compiles does not agree with tensor oper
 on a small example, these go on.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +31,7 @@ try:
 except ImportError:
     triton = None
 
-_MOST_ROWS = 64  # of a client on a GPU: its state has to fit the registers
+_MAX_ROWS = 64  # of a client on a GPU: its state has to fit the registers
 
 
 def lstm(projected: Tensor, recurrent: Tensor, steps: int) -> Tensor:
@@ -41,14 +39,16 @@ def lstm(projected: Tensor, recurrent: Tensor, steps: int) -> Tensor:
     or 1 for all, rows, 4H).
     """
     states: list[Tensor] = []
+    one_input = projected.shape[1] == 1
     cell = torch.zeros((), dtype=projected.dtype, device=projected.device)
     for step in range(steps):
-        gates = projected[:, step if projected.shape[1] > 1 else 0]
+        gates = projected[:, 0 if one_input else step]
         if states:
             gates = torch.baddbmm(gates, states[-1], recurrent)
         o, i, f, g = gates.chunk(4, dim=-1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-        states.append(o.sigmoid() * cell.tanh())
+        state = o.sigmoid() * cell.tanh()
+        states.append(state)
     return torch.stack(states, 1)
 
 
@@ -70,15 +70,15 @@ class Lstm:
     def room(
         cls, clients: int, steps: int, rows: int, hidden: int, like: Tensor
     ) -> "Lstm":
-        new = like.new_zeros
         gates = (clients, steps, rows, 4 * hidden)
         states = (clients, steps + 1, rows, hidden)
+        squashed = (clients, steps, rows, hidden)
         return cls(
-            new(gates),
-            new(states),
-            new(states),
-            new(clients, steps, rows, hidden),
-            new(gates),
+            gates=like.new_zeros(gates),
+            states=like.new_zeros(states),
+            cells=like.new_zeros(states),
+            squashed=like.new_zeros(squashed),
+            slopes=like.new_zeros(gates),
         )
 
     @property
@@ -89,8 +89,10 @@ class Lstm:
         """From projected inputs in `gates` to hidden states (clients, steps,
         rows, H).
         """
-        forth = self.forward_at_once if self._fits_a_kernel else self.forward_in_steps
-        forth(recurrent)
+        if self._fits_a_kernel:
+            self.forward_at_once(recurrent)
+        else:
+            self.forward_in_steps(recurrent)
         return self.states[:, 1:]
 
     @property
@@ -98,14 +100,12 @@ class Lstm:
         """Whether one GPU kernel serves these buffers: single precision, few rows, 16,
         32 or 64 units.
         """
-        rows = self.squashed.shape[2]
-        if (
-            not self.gates.is_cuda
-            or self.gates.dtype != torch.float32
-            or rows > _MOST_ROWS
-        ):
+        if not self.gates.is_cuda or self.gates.dtype != torch.float32:
             return False
-        return self.hidden in (16, 32, 64) and _agrees(self.gates.device)
+        rows = self.squashed.shape[2]
+        if rows > _MAX_ROWS or self.hidden not in (16, 32, 64):
+            return False
+        return _agrees(self.gates.device)
 
     def forward_at_once(self, recurrent: Tensor) -> None:
         clients, steps, rows, hidden = self.squashed.shape
@@ -123,29 +123,36 @@ class Lstm:
 
     def forward_in_steps(self, recurrent: Tensor) -> None:
         hidden = self.hidden
-        last = self.gates[..., 3 * self.hidden :]
-        last.mul_(2)
+        # tanh x = 2σ(2x) − 1
+        self.gates[..., 3 * hidden :].mul_(2)
         doubled = recurrent.clone()
         doubled[..., 3 * hidden :].mul_(2)
-        add = torch.empty_like(self.gates[:, 0])
+        recurrence = torch.empty_like(self.gates[:, 0])
         for step in range(self.gates.shape[1]):
             gates = self.gates[:, step]
+            cell_before = self.cells[:, step]
             cell = self.cells[:, step + 1]
             squashed = self.squashed[:, step]
             if step:
-                gates.add_(product(self.states[:, step], doubled, out=add))
-            o, i, f, g = torch.split(gates.sigmoid_(), hidden, dim=-1)
+                product(self.states[:, step], doubled, out=recurrence)
+                gates.add_(recurrence)
+            gates.sigmoid_()
+            o, i, f, g = torch.split(gates, hidden, dim=-1)
             g.mul_(2).sub_(1)
-            torch.mul(f, self.cells[:, step], out=cell).addcmul_(i, g)
-            torch.mul(cell, 2, out=squashed).sigmoid_().mul_(2).sub_(1)
+            torch.mul(f, cell_before, out=cell)
+            cell.addcmul_(i, g)
+            torch.mul(cell, 2, out=squashed)
+            squashed.sigmoid_().mul_(2).sub_(1)
             torch.mul(o, squashed, out=self.states[:, step + 1])
 
     def backward(self, to_states: Tensor, recurrent: Tensor) -> Tensor:
         """The gradient at the projected inputs, from that at the hidden states, which
         is used up; `gates` are lost.
         """
-        back = self.backward_at_once if self._fits_a_kernel else self.backward_in_steps
-        back(to_states, recurrent)
+        if self._fits_a_kernel:
+            self.backward_at_once(to_states, recurrent)
+        else:
+            self.backward_in_steps(to_states, recurrent)
         return self.gates
 
     def backward_at_once(self, to_states: Tensor, recurrent: Tensor) -> None:
@@ -163,25 +170,25 @@ class Lstm:
         )
 
     def backward_in_steps(self, to_states: Tensor, recurrent: Tensor) -> None:
-        hidden = self.hidden
-        through, kept = self._slopes()
-        back = recurrent.mT.contiguous()
-        add = torch.empty_like(to_states[:, 0])
+        clients, steps, rows, hidden = self.squashed.shape
+        state_to_cell, forget = self._slopes()
+        transposed = recurrent.mT.contiguous()
+        recurrence = torch.empty_like(to_states[:, 0])
         to_cell = torch.zeros_like(to_states[:, 0])
-        for step in range(self.gates.shape[1] - 1, -1, -1):
+        for step in reversed(range(steps)):
             to_state = to_states[:, step]
             to_gates = self.gates[:, step]
             slopes = self.slopes[:, step]
-            to_cell.addcmul_(to_state, through[:, step])
+            to_cell.addcmul_(to_state, state_to_cell[:, step])
             torch.mul(to_state, slopes[..., :hidden], out=to_gates[..., :hidden])
-            three = (
-                part[..., hidden:].view(*to_cell.shape[:2], 3, hidden)
-                for part in (slopes, to_gates)
-            )
-            torch.mul(to_cell[:, :, None], next(three), out=next(three))
+            # i, f and g are behind the cell
+            cell_slopes = slopes[..., hidden:].view(clients, rows, 3, hidden)
+            to_cell_gates = to_gates[..., hidden:].view(clients, rows, 3, hidden)
+            torch.mul(to_cell[:, :, None], cell_slopes, out=to_cell_gates)
             if step:
-                to_cell.mul_(kept[:, step])
-                to_states[:, step - 1].add_(product(to_gates, back, out=add))
+                to_cell.mul_(forget[:, step])
+                product(to_gates, transposed, out=recurrence)
+                to_states[:, step - 1].add_(recurrence)
 
     def _slopes(self) -> tuple[Tensor, Tensor]:
         """Into `slopes` what each gate's input is multiplied with; returned are the
@@ -191,18 +198,18 @@ class Lstm:
         o, i, f, g = torch.split(self.gates, hidden, dim=-1)
         to_o, to_i, to_f, to_g = torch.split(self.slopes, hidden, dim=-1)
         sigmoids = self.gates[..., : 3 * hidden]
+        sigmoid_slopes = self.slopes[..., : 3 * hidden]
         # σ′ = σ(1 − σ)
-        torch.addcmul(
-            sigmoids, sigmoids, sigmoids, value=-1, out=self.slopes[..., : 3 * hidden]
-        )
+        torch.addcmul(sigmoids, sigmoids, sigmoids, value=-1, out=sigmoid_slopes)
         to_o.mul_(self.squashed)
         to_i.mul_(g)
         to_f.mul_(self.cells[:, :-1])
         torch.mul(g, g, out=to_g)
         torch.addcmul(i, i, to_g, value=-1, out=to_g)  # i·(1 − g²)
+        scaled = o * self.squashed
         # o·(1 − tanh²)
-        through = torch.addcmul(o, o * self.squashed, self.squashed, value=-1)
-        return through, f.clone()
+        state_to_cell = torch.addcmul(o, scaled, self.squashed, value=-1)
+        return state_to_cell, f.clone()
 
 
 @cache
@@ -210,30 +217,28 @@ def _agrees(device: torch.device) -> bool:
     """Compile both, and hold them against tensor operations."""
     if triton is None:
         return False
-    draws = torch.Generator(device).manual_seed(0)
+    generator = torch.Generator(device).manual_seed(0)
+    clients, steps, rows, hidden = 3, 4, 5, 16
 
-    def results(
-        go: Callable[[Any, Tensor], Any], back: Callable[[Any, Tensor, Tensor], Any]
-    ) -> list[Tensor]:
-        room = Lstm.room(3, 4, 5, 16, torch.empty(0, device=device))
-        room.gates.copy_(inputs)
-        go(room, weights)
-        states = room.states[:, 1:].clone()
-        back(room, slopes.clone(), weights)
-        return [states, room.gates]
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, device=device, generator=generator)
 
     try:
-        inputs, slopes = (
-            torch.randn(3, 4, 5, n, device=device, generator=draws) for n in (64, 16)
-        )
-        weights = torch.randn(3, 16, 64, device=device, generator=draws) / 4
-        ours = results(Lstm.forward_at_once, Lstm.backward_at_once)
-        theirs = results(Lstm.forward_in_steps, Lstm.backward_in_steps)
+        inputs = draw(clients, steps, rows, 4 * hidden)
+        slopes = draw(clients, steps, rows, hidden)
+        weights = draw(clients, hidden, 4 * hidden) / 4
+        fused = Lstm.room(clients, steps, rows, hidden, inputs)
+        fused.gates.copy_(inputs)
+        fused.forward_at_once(weights)
+        fused.backward_at_once(slopes.clone(), weights)
+        plain = Lstm.room(clients, steps, rows, hidden, inputs)
+        plain.gates.copy_(inputs)
+        plain.forward_in_steps(weights)
+        plain.backward_in_steps(slopes.clone(), weights)
     except Exception:  # no compiler, an old card: whatever it is, the slower way works
         return False
-    return all(
-        torch.allclose(a, b, atol=1e-4) for a, b in zip(ours, theirs, strict=True)
-    )
+    same_states = torch.allclose(fused.states, plain.states, atol=1e-4)
+    return same_states and torch.allclose(fused.gates, plain.gates, atol=1e-4)
 
 
 if triton is not None:
