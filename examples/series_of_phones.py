@@ -33,9 +33,9 @@ def main() -> None:
         "fed-stdg",
         federation,
         rounds=args.rounds,
-        cohort=200 // args.rounds,
+        clients_per_round=200 // args.rounds,
         epsilon_total=8,
-        cap=1,
+        max_reports=1,
         patience=2,
     )
     print(result.generator.sample(2).round(3).to_string(index=False))

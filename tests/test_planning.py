@@ -108,9 +108,9 @@ def test_reports_beyond_the_budget_and_beyond_the_people_are_told() -> None:
     settings = {
         "target": "smoker",
         "epsilon_total": 8.0,
-        "cap": 4,
+        "max_reports": 4,
         "rounds": 100,
-        "cohort": 250,
+        "clients_per_round": 250,
     }
     said = us.plan(
         "sign-ds",

@@ -45,7 +45,7 @@ CASES = (
 )
 
 
-def measure(people: int, cohort: int) -> dict[str, float]:
+def measure(people: int, clients_per_round: int) -> dict[str, float]:
     """One run of a few rounds."""
     from understudy import Budget, Federation, Population, train
 
@@ -65,9 +65,9 @@ def measure(people: int, cohort: int) -> dict[str, float]:
             "sign-ds",
             federation,
             epsilon=1.0,
-            cap=1,
+            max_reports=1,
             rounds=ROUNDS,
-            cohort=cohort,
+            clients_per_round=clients_per_round,
             chosen=3,
             device="cpu",
             watch=lambda _: marks.append(time.perf_counter()),
@@ -75,7 +75,7 @@ def measure(people: int, cohort: int) -> dict[str, float]:
     rounds = np.diff(marks)
     return {
         "people": people,
-        "cohort": cohort,
+        "clients_per_round": clients_per_round,
         "start_s": round(float(rounds[0] - statistics.median(rounds[1:])), 2),
         "round_ms": round(1000 * statistics.median(rounds[1:]), 1),
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
@@ -94,8 +94,14 @@ def main() -> None:
         print(json.dumps(measure(*args.one)))
         return
     rows = []
-    for people, cohort in CASES:
-        command = [sys.executable, __file__, "--one", str(people), str(cohort)]
+    for people, clients_per_round in CASES:
+        command = [
+            sys.executable,
+            __file__,
+            "--one",
+            str(people),
+            str(clients_per_round),
+        ]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(

@@ -191,7 +191,7 @@ def network() -> tuple[str, str]:
 
 def population() -> tuple[str, str]:
     rows = [
-        found("cohort", "population.csv", people=people, cohort=250)
+        found("cohort", "population.csv", people=people, clients_per_round=250)
         for people in (10**4, 10**5, 10**6)
     ]
     return (

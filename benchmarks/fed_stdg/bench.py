@@ -129,12 +129,12 @@ def _draw(
     people = len(data.people.ids)
     if method == "real":
         return data.people.values, {}
-    cohort = min(50, people)
+    clients_per_round = min(50, people)
     rounds = job["rounds"]
     common = {
         "seed": seed,
         "device": job["device"],
-        "cohort": cohort,
+        "clients_per_round": clients_per_round,
         "checkpoint_every": 10**6,
     }
     if method == "central":
@@ -144,11 +144,18 @@ def _draw(
     settings = (
         METHODS[method]
         | common
-        | {"rounds": rounds, "cap": math.ceil(1.5 * rounds * cohort / people) + 10}
+        | {
+            "rounds": rounds,
+            "max_reports": math.ceil(1.5 * rounds * clients_per_round / people) + 10,
+        }
     )
     if method.endswith("once"):
-        rounds = people // cohort
-        settings |= {"rounds": rounds, "cap": 1, "patience": max(1, rounds // 20)}
+        rounds = people // clients_per_round
+        settings |= {
+            "rounds": rounds,
+            "max_reports": 1,
+            "patience": max(1, rounds // 20),
+        }
     if job["epsilon_round"]:
         settings["epsilon"] = job["epsilon_round"]
     if job["poison"]:

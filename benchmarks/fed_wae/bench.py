@@ -77,7 +77,7 @@ FIELDS = [
     "epsilon_run",
     "participations",
     "rounds",
-    "cohort",
+    "clients_per_round",
     "people",
     "dims",
     "seconds",
@@ -151,17 +151,17 @@ def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
         facts = {"epsilon_run": job["epsilon"], "participations": 1, "people": people}
         return {"sample": result.generator.sample(size, seed=seed)}, facts
     reports = (
-        min(people, job["rounds"] * job["cohort"])
+        min(people, job["rounds"] * job["clients_per_round"])
         if "once" in method
-        else job["rounds"] * job["cohort"]
+        else job["rounds"] * job["clients_per_round"]
     )
     if method.startswith("wake-sleep"):
         protocol = "wake-sleep"
-        cohort = max(1, reports // DREAMT)
+        clients_per_round = max(1, reports // DREAMT)
     else:
         protocol = "fed-wae"
-        cohort = min(job["cohort"], people)
-    rounds = reports // cohort
+        clients_per_round = min(job["clients_per_round"], people)
+    rounds = reports // clients_per_round
     price: dict[str, Any] = (
         {"reporter": "none"} if method in WITHOUT else {"epsilon": job["epsilon"]}
     )
@@ -171,8 +171,8 @@ def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
         protocol,
         federation,
         rounds=rounds,
-        cohort=cohort,
-        cap=math.ceil(rounds * cohort / people),
+        clients_per_round=clients_per_round,
+        max_reports=math.ceil(rounds * clients_per_round / people),
         checkpoint_every=10**6,
         **shared,
         **price | more,
@@ -183,7 +183,7 @@ def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
         "epsilon_run": "" if method in WITHOUT else job["epsilon"] * most,
         "participations": most,
         "rounds": card["rounds"],
-        "cohort": cohort,
+        "clients_per_round": clients_per_round,
         "people": people,
         "dims": card["dims"],
     }
@@ -260,7 +260,7 @@ def jobs(args: argparse.Namespace) -> Iterator[Job]:
                             "data": args.data,
                             "device": args.device,
                             "rounds": args.rounds,
-                            "cohort": args.cohort,
+                            "clients_per_round": args.clients_per_round,
                             "models": args.models,
                         }
 
@@ -281,7 +281,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--tops", nargs="*", type=float, default=list(TOPS))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5000)
-    parser.add_argument("--cohort", type=int, default=10)
+    parser.add_argument("--clients-per-round", type=int, default=10)
     parser.add_argument(
         "--set", nargs="*", type=setting, default=[], metavar="NAME=VALUE"
     )
@@ -312,7 +312,7 @@ def main() -> None:
         args.epsilons = [8.0]
         args.tops = [0.1]
         args.rounds = 10
-        args.cohort = 5
+        args.clients_per_round = 5
         args.models = ("mlp",)
         args.device = "cpu"
     GRID.run(measure, jobs(args), args)

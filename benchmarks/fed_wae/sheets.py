@@ -28,7 +28,7 @@ def draw_all(
 ) -> None:
     if quick:
         images = np.random.default_rng(0).integers(0, 255, (40, 28, 28))
-        print(sheet(images, 8.0, device="cpu", rounds=2, cohort=5).shape)
+        print(sheet(images, 8.0, device="cpu", rounds=2, clients_per_round=5).shape)
         return
     for name, source in SETS.items():
         (train_part,) = arrays(folder, IMAGES[source][0])
@@ -45,7 +45,12 @@ def draw_all(
 
 
 def sheet(
-    images: NDArray[Any], epsilon: float, *, device: str, cohort: int = 10, **more: Any
+    images: NDArray[Any],
+    epsilon: float,
+    *,
+    device: str,
+    clients_per_round: int = 10,
+    **more: Any,
 ) -> NDArray[np.uint8]:
     """64 synthetic images on one sheet (224, 224), from people who report once each."""
     people = len(images) // 2
@@ -61,9 +66,9 @@ def sheet(
     result = train(
         "fed-wae",
         federation,
-        cohort=cohort,
+        clients_per_round=clients_per_round,
         device=device,
-        **price | {"rounds": people // cohort} | more,
+        **price | {"rounds": people // clients_per_round} | more,
     )
     drawn = result.generator.images(64, seed=0).astype(np.uint8)
     return np.ascontiguousarray(

@@ -116,7 +116,7 @@ def measure(
         if card["real_rows"]["epsilon"] is None
         else round(card["real_rows"]["epsilon"], 3),
         "guarantee": "yes" if guarded else "none",
-        "participations": card["config"]["cap"],
+        "participations": card["config"]["max_reports"],
         "seed": seed,
         "clients": clients,
         "rounds": card["rounds"],
@@ -179,7 +179,7 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         "rounds": args.rounds,
         "gan_steps": args.gan_steps,
         "device": args.device,
-        "cap": math.ceil(args.rounds * 30 / CLIENTS),
+        "max_reports": math.ceil(args.rounds * 30 / CLIENTS),
     }
     grid = product(
         range(args.seeds), args.learning_rate, args.steps, args.only, args.methods

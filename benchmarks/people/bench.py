@@ -137,13 +137,13 @@ def settings(job: Job, data: Data, people: int) -> dict[str, Any]:
             }
         )
     if method == "wake-sleep":
-        cohort = max(1, people // ROUNDS)
+        clients_per_round = max(1, people // ROUNDS)
         return shared | {
             "protocol": "wake-sleep",
             "epsilon": epsilon,
-            "cap": 1,
-            "cohort": cohort,
-            "rounds": people // cohort,
+            "max_reports": 1,
+            "clients_per_round": clients_per_round,
+            "rounds": people // clients_per_round,
             "checkpoint_every": 10**6,
             "device": job["device"],
         }

@@ -65,7 +65,7 @@ QUICK = quick()
 DELTA = 1e-5
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 # of SignDS-FL, as in benchmarks/sign_ds
-COHORT = 250
+CLIENTS_PER_ROUND = 250
 GLOBAL_RATE = 12.5
 KEY = ("dataset", "trust", "method", "epsilon_total", "seed")
 FIELDS = [*KEY, "people", "classes", "reports", "accuracy", "seconds"]
@@ -303,7 +303,7 @@ def class_means(data: Data, job: Job) -> float:
 def sign_ds(data: Data, job: Job) -> float:
     """SignDS-FL (h = 1): everybody gives the same number of reports, which share ε."""
     reports = job["reports"]
-    cohort = min(COHORT, len(data.x))
+    clients_per_round = min(CLIENTS_PER_ROUND, len(data.x))
     classes = list(range(data.classes))
     people, test = (
         Population.from_arrays(
@@ -317,7 +317,7 @@ def sign_ds(data: Data, job: Job) -> float:
     federation = Federation.rehearsal(
         {"phones": people}, budget=Budget(math.inf, 0.0), seed=job["seed"]
     )
-    rounds = max(1, len(data.x) // cohort * reports)
+    rounds = max(1, len(data.x) // clients_per_round * reports)
     result = train(
         "sign-ds",
         federation,
@@ -325,8 +325,8 @@ def sign_ds(data: Data, job: Job) -> float:
         model="logistic",
         reporter="ps",
         rounds=rounds,
-        cohort=cohort,
-        cap=reports,
+        clients_per_round=clients_per_round,
+        max_reports=reports,
         epsilon=job["epsilon_total"] / reports,
         global_rate=GLOBAL_RATE,
         seed=job["seed"],

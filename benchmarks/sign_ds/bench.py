@@ -145,8 +145,8 @@ def run(job: dict[str, Any]) -> tuple[Result, int, float]:
         job[key] for key in ("task", "method", "seed", "rounds")
     )
     people, test, clients = load(task, job["data"], seed)
-    cohort = min(job.get("cohort", 250), clients)
-    cap = math.ceil(rounds * cohort / clients * 1.5) + 10
+    clients_per_round = min(job.get("cohort", 250), clients)
+    max_reports = math.ceil(rounds * clients_per_round / clients * 1.5) + 10
     price = {} if method == "non-private" else {"epsilon": job["epsilon"]}
     tuned = METHODS[method]["reporter"] in SELECTION or job.get("every_rate")
     rate = job["global_rate"] if tuned else None
@@ -160,8 +160,8 @@ def run(job: dict[str, Any]) -> tuple[Result, int, float]:
         holdout=test,
         model=TASKS[task],
         rounds=rounds,
-        cohort=cohort,
-        cap=cap,
+        clients_per_round=clients_per_round,
+        max_reports=max_reports,
         seed=seed,
         evaluate_every=job.get("every", rounds),
         checkpoint_every=10**6,
@@ -170,7 +170,7 @@ def run(job: dict[str, Any]) -> tuple[Result, int, float]:
         **METHODS[method],
         **price,
     )
-    return result, cohort, time.perf_counter() - start
+    return result, clients_per_round, time.perf_counter() - start
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:

@@ -108,8 +108,8 @@ SPOILT = Case(
     "gen-fl",
     {
         "rounds": 3,
-        "cohort": 3,
-        "cap": 3,
+        "clients_per_round": 3,
+        "max_reports": 3,
         "epsilon": 3.0,
         "rows": 8,
         "batch": 4,

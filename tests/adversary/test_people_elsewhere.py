@@ -345,8 +345,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "sign-ds": {
         "target": "b",
         "rounds": 2,
-        "cohort": 20,
-        "cap": 2,
+        "clients_per_round": 20,
+        "max_reports": 2,
         "epsilon_total": 6.0,
         "device": "cpu",
     },

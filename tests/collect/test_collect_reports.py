@@ -223,7 +223,7 @@ def test_what_is_asked_for_again_is_the_same_and_charged_once(tmp_path: Path) ->
         again = host.answer(first_ask(2)).reports.value
         assert torch.equal(again["reports"], first["reports"])
         assert {host.ledger.spent(person_of(code)) for code in asked} == {SURE}
-        with pytest.raises(PartyError, match="which is the cap"):
+        with pytest.raises(PartyError, match="which is the most in this run"):
             host.answer(first_ask(2))
 
 

@@ -364,8 +364,8 @@ VOTED = {
 }
 ALL_ASKED = {  # twice, which costs a person the whole budget
     "rounds": 2,
-    "cohort": 20,
-    "cap": 2,
+    "clients_per_round": 20,
+    "max_reports": 2,
     "epsilon_total": 3.0,
     "target": "smoker",
     "epochs": 2,
@@ -387,8 +387,8 @@ AWAKE = {
 }
 MADE_UP = {  # everybody twice, which costs a client the whole budget
     "rounds": 2,
-    "cohort": 20,
-    "cap": 2,
+    "clients_per_round": 20,
+    "max_reports": 2,
     "epsilon": 3.0,
     "target": "smoker",
     "rows": 3,
@@ -429,7 +429,7 @@ UPLOADED = {
 PURE = Budget(epsilon=3.0, delta=0.0)
 # local reports of so few people are noise alone at any smaller
 CLEAR = Budget(epsilon=300.0, delta=0.0)
-REPORTED = {"epsilon_total": CLEAR.epsilon, "cap": 3}
+REPORTED = {"epsilon_total": CLEAR.epsilon, "max_reports": 3}
 CASES = [
     Case(
         "VertiGAN, two parties", "verti-gan", SMALL | {"rounds": 3}, lambda: vertical(2)

@@ -53,16 +53,16 @@ def begun(
 
 
 def check_participations(
-    federation: Federation, result: Result, *, reports: int, cap: int
+    federation: Federation, result: Result, *, reports: int, max_reports: int
 ) -> None:
     """At ε = 2 a report, of fifteen people: the ledger holds each one, nobody is asked
-    beyond the cap.
+    beyond `max_reports`.
     """
     ledger = federation.holders["phones"].ledger
     said = result.generator.card["reports"]
     spends = [ledger.spend(person).get(PureDp(2.0), 0) for person in range(15)]
     assert sum(spends) == said["all"] == reports
-    assert max(spends) == said["of the busiest person"] <= cap
+    assert max(spends) == said["of the busiest person"] <= max_reports
     assert result.privacy.epsilon() == 2.0 * max(spends) == ledger.spent()
 
 

@@ -639,7 +639,7 @@ def test_nobody_uploads_twice_in_a_run_also_at_a_host_that_was_made_anew() -> No
     whole = federation()
     inside = parties(whole)
     protocol.train(Config(**SETTINGS), LocalParties(inside), whole.schemas)
-    with pytest.raises(PartyError, match="which is the cap"):
+    with pytest.raises(PartyError, match="which is the most in this run"):
         inside["host 0"].answer(Upload(round=1, people=torch.arange(2)))
     again = parties(whole, epsilon=0.001)
     with pytest.raises(PartyError, match="have uploaded in this run"):

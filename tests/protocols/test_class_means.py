@@ -168,7 +168,7 @@ def test_nobody_reports_twice_whatever_they_are_asked_about() -> None:
     reply: Any = host.answer(round_of([3, 4], directions=False))
     assert len(reply.reports.value) == 4
     assert host.ledger.spent() == 2.0
-    with pytest.raises(PartyError, match="the cap of this run"):
+    with pytest.raises(PartyError, match="which is the most in this run"):
         host.answer(round_of([4, 5]))
     assert host.ledger.spent() == 2.0
 

@@ -30,30 +30,36 @@ from understudy.protocols.papers.sign_ds import protocol as sign_ds
 @given(
     people=st.integers(1, 12),
     rounds=st.integers(1, 12),
-    cap=st.integers(1, 6),
+    max_reports=st.integers(1, 6),
     seed=st.integers(0, 5),
     data=st.data(),
 )
-def test_every_round_finds_a_full_cohort_and_nobody_is_asked_beyond_the_cap(
-    people: int, rounds: int, cap: int, seed: int, data: st.DataObject
+def test_every_round_finds_a_full_cohort_and_nobody_is_asked_more_often_than_max_reports(
+    people: int, rounds: int, max_reports: int, seed: int, data: st.DataObject
 ) -> None:
     """Also where the people's reports are exactly as many as the rounds need."""
-    most = people * min(cap, rounds) // rounds
-    cohort = data.draw(st.integers(1, most)) if most else None
-    if cohort is None:
+    most = people * min(max_reports, rounds) // rounds
+    clients_per_round = data.draw(st.integers(1, most)) if most else None
+    if clients_per_round is None:
         return
-    cohorts = Cohorts({"all": people}, rounds=rounds, cohort=cohort, cap=cap, seed=seed)
+    cohorts = Cohorts(
+        {"all": people},
+        rounds=rounds,
+        clients_per_round=clients_per_round,
+        max_reports=max_reports,
+        seed=seed,
+    )
     asked = np.zeros(people, dtype=int)
     for round in range(1, rounds + 1):
         (who,) = cohorts.pick(round).values()
-        assert len(set(who.tolist())) == cohort
+        assert len(set(who.tolist())) == clients_per_round
         asked[who] += 1
-        assert asked.max() <= cap
+        assert asked.max() <= max_reports
     assert (asked == cohorts.asked).all()
 
 
 def test_how_people_are_spread_over_parties_does_not_change_who_is_asked() -> None:
-    how = {"rounds": 20, "cohort": 7, "cap": 4, "seed": 3}
+    how = {"rounds": 20, "clients_per_round": 7, "max_reports": 4, "seed": 3}
     one = Cohorts({"all": 40}, **how)
     three = Cohorts({"a": 11, "b": 1, "c": 28}, **how)
     first = {"a": 0, "b": 11, "c": 12}
@@ -71,7 +77,9 @@ def test_cohorts_are_uniform_where_nothing_stands_against_it() -> None:
     counts = np.zeros(10)
     for seed in range(600):
         counts[
-            Cohorts({"all": 10}, rounds=5, cohort=3, cap=5, seed=seed).pick(1)["all"]
+            Cohorts(
+                {"all": 10}, rounds=5, clients_per_round=3, max_reports=5, seed=seed
+            ).pick(1)["all"]
         ] += 1
     assert np.abs(counts - 180).max() < 5 * np.sqrt(600 * 0.3 * 0.7)
 
@@ -81,12 +89,12 @@ def test_cohorts_are_uniform_where_nothing_stands_against_it() -> None:
     [
         (
             1000,
-            {"rounds": 500, "cohort": 250, "cap": 1},
-            "Missing: 124,000. Raise cap to 125, or",
+            {"rounds": 500, "clients_per_round": 250, "max_reports": 1},
+            "Missing: 124,000. Raise max_reports to 125, or",
         ),
         (
             100,
-            {"rounds": 10, "cohort": 250, "cap": 99},
+            {"rounds": 10, "clients_per_round": 250, "max_reports": 99},
             "there are 100. Missing: 150. Ask fewer",
         ),
     ],
@@ -101,19 +109,25 @@ def test_too_few_people_are_counted_before_anything_is_asked(
 
 
 def test_the_advised_cap_is_the_smallest_that_works() -> None:
-    for cap, works in ((124, False), (125, True)):
+    for max_reports, works in ((124, False), (125, True)):
         try:
-            Cohorts({"all": 1000}, rounds=500, cohort=250, cap=cap, seed=0)
+            Cohorts(
+                {"all": 1000},
+                rounds=500,
+                clients_per_round=250,
+                max_reports=max_reports,
+                seed=0,
+            )
             assert works
         except ConfigError:
             assert not works
 
 
 def test_rounds_that_were_lost_end_a_run_that_has_nobody_to_spare() -> None:
-    cohorts = Cohorts({"all": 4}, rounds=2, cohort=2, cap=1, seed=0)
+    cohorts = Cohorts({"all": 4}, rounds=2, clients_per_round=2, max_reports=1, seed=0)
     cohorts.pick(1)
     cohorts.pick(1)  # asked again after an interruption
-    with pytest.raises(BudgetExceeded, match="0 people are below the cap"):
+    with pytest.raises(BudgetExceeded, match="0 people are below max_reports"):
         cohorts.pick(2)
 
 
@@ -158,7 +172,7 @@ def test_every_reporter_charges_its_epsilon_and_its_reports_survive_the_line(
     reporter: str,
 ) -> None:
     settings = Reporting(
-        reporter=reporter, epsilon_total=12.0, cap=2, rate=0.5, chosen=2
+        reporter=reporter, epsilon_total=12.0, max_reports=2, rate=0.5, chosen=2
     )
     mechanism = settings.mechanism(60, clip=0.1)
     assert mechanism.event == PureDp(6.0)
@@ -206,7 +220,7 @@ def test_a_reply_that_is_no_report_is_not_used(spoil: object) -> None:
         ({"epsilon": 1.0, "epsilon_total": 2.0}, "either epsilon"),
         ({"reporter": "none", "epsilon": 1.0}, "neither epsilon"),
         ({"epsilon": 0.0}, "epsilon must be above 0"),
-        ({"epsilon": 1.0, "cap": 0}, "cap must be"),
+        ({"epsilon": 1.0, "max_reports": 0}, "max_reports must be"),
         ({"epsilon": 1.0, "top": 1.5}, "top must lie"),
         ({"epsilon": 1.0, "reporter": "em-mdx"}, 'Did you mean "em-mds"?'),
     ],

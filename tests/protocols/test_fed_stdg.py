@@ -34,8 +34,8 @@ from understudy.runtime.local import LocalParties
 SMALL = {
     "epsilon": 2.0,
     "rounds": 6,
-    "cohort": 5,
-    "cap": 3,
+    "clients_per_round": 5,
+    "max_reports": 3,
     "epochs": 1,
     "hidden": 4,
     "latent": 2,
@@ -79,27 +79,27 @@ def test_the_ledger_holds_each_participation_at_the_price_of_indices_and_flag(
     federation = of(uneven(), budget=Budget(6.0, 0.0))
     settings = SMALL | {
         "rounds": 4,
-        "cap": 2,
+        "max_reports": 2,
         "reporter": reporter,
         "adaptive": adaptive,
     }
     result = train("fed-stdg", federation, **settings)
-    check_participations(federation, result, reports=4 * 5, cap=2)
+    check_participations(federation, result, reports=4 * 5, max_reports=2)
     assert result.generator.series(4).shape == (4, 3, 2)
 
 
 def test_a_person_at_the_cap_is_never_asked_and_refuses_if_it_were() -> None:
-    party, weights = begun(uneven(), cap=2)
+    party, weights = begun(uneven(), max_reports=2)
     everybody = torch.arange(15)
     for number in (1, 2):
         party.answer(Round(round=number, people=everybody, weights=weights, rate=25.0))
-    with pytest.raises(PartyError, match="which is the cap of this run"):
+    with pytest.raises(PartyError, match="which is the most in this run"):
         party.answer(Round(round=3, people=everybody[:1], weights=weights, rate=25.0))
     assert all(party.ledger.spend(person)[PureDp(2.0)] == 2 for person in range(15))
     with pytest.raises(ConfigError, match="Missing"):
-        train("fed-stdg", of(uneven()), **SMALL | {"cap": 1})
+        train("fed-stdg", of(uneven()), **SMALL | {"max_reports": 1})
     # 30 reports of 15 people: all, twice
-    result = train("fed-stdg", of(uneven()), **SMALL | {"cap": 2})
+    result = train("fed-stdg", of(uneven()), **SMALL | {"max_reports": 2})
     assert result.generator.card["reports"] == {"all": 30, "of the busiest person": 2}
 
 
@@ -161,7 +161,7 @@ SCRIPT = [
 def test_the_rate_follows_algorithm_7_on_a_scripted_sequence() -> None:
     federation = of(uneven())
     config = Config(
-        **SMALL | {"patience": 3, "global_rate": 8.0, "rounds": 10, "cap": 10}
+        **SMALL | {"patience": 3, "global_rate": 8.0, "rounds": 10, "max_reports": 10}
     )
     parties = LocalParties(federation.parties("fed-stdg", run="r"))
     run = fed_stdg.FedStdg(config, parties, federation.schemas)
@@ -180,7 +180,8 @@ def test_a_step_that_falls_below_a_hundredth_within_100_rounds_is_said_once(
     patience: int, warned: list[int]
 ) -> None:
     config = Config(
-        **SMALL | {"patience": patience, "global_rate": 25.0, "rounds": 120, "cap": 120}
+        **SMALL
+        | {"patience": patience, "global_rate": 25.0, "rounds": 120, "max_reports": 120}
     )
     federation = of(uneven())
     parties = LocalParties(federation.parties("fed-stdg", run="r"))
@@ -205,7 +206,7 @@ def test_the_step_of_a_round_is_taken_with_the_rate_that_its_flags_gave(
     def watched(run: Rounds, totals: Any) -> None:
         before = run.weights
         move(run, totals)
-        sizes = (run.weights - before).abs() * run.config.cohort
+        sizes = (run.weights - before).abs() * run.config.clients_per_round
         rates.append((run.rate, float(sizes[sizes > 0].min())))
 
     monkeypatch.setattr(Rounds, "move", watched)
@@ -298,8 +299,8 @@ def test_without_privacy_the_decoder_learns_what_the_people_hold() -> None:
         "reporter": "none",
         "epsilon": None,
         "rounds": 6,
-        "cohort": 10,
-        "cap": 6,
+        "clients_per_round": 10,
+        "max_reports": 6,
         "epochs": 6,
     }
     settings |= {"learning_rate": 0.05, "hidden": 8}
@@ -433,7 +434,7 @@ def test_a_run_file_of_series_gives_a_table_of_series(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(
         'protocol = "fed-stdg"\nout = "out"\nrows = 7\n\n[settings]\nepsilon_total = '
         "8.0\ncap = 2\nrounds = 4\n"
-        'cohort = 5\nepochs = 1\nhidden = 4\nlatent = 2\ndevice = "cpu"\n\n'
+        'clients_per_round = 5\nepochs = 1\nhidden = 4\nlatent = 2\ndevice = "cpu"\n\n'
         + party.format(0)
         + "\n"
         + party.format(1)

@@ -43,8 +43,8 @@ from understudy.runs.runfile import RunFile
 SMALL = {
     "epsilon": 2.0,
     "rounds": 6,
-    "cohort": 5,
-    "cap": 3,
+    "clients_per_round": 5,
+    "max_reports": 3,
     "epochs": 2,
     "hidden": 6,
     "latent": 3,
@@ -61,10 +61,10 @@ def begun(data: Any, schema: Any = None, **settings: Any) -> Any:
     return phones.begun("fed-wae", fed_wae, of(data, schema), SMALL | settings)
 
 
-def test_the_ledger_holds_each_participation_at_its_price_and_nobody_is_asked_beyond_the_cap():
+def test_the_ledger_holds_each_participation_at_its_price_and_nobody_is_asked_more_often_than_max_reports():
     federation = of(*uneven(), budget=Budget(6.0, 0.0))
     result = train("fed-wae", federation, **SMALL)
-    check_participations(federation, result, reports=6 * 5, cap=3)
+    check_participations(federation, result, reports=6 * 5, max_reports=3)
 
 
 def test_people_with_one_row_and_with_seven_and_mixed_columns_train_together() -> None:
@@ -157,8 +157,8 @@ def likeness(generator: Generator) -> float:
 
 LEARNING = {
     "rounds": 20,
-    "cohort": 100,
-    "cap": 1,
+    "clients_per_round": 100,
+    "max_reports": 1,
     "top": 0.25,
     "epochs": 3,
     "learning_rate": 0.01,
@@ -189,7 +189,7 @@ def test_people_with_rows_of_one_kind_alone_teach_both() -> None:
     frame, schema = easy(1000, skewed=True)
     plain = LEARNING | {
         "reporter": "none",
-        "cohort": 50,
+        "clients_per_round": 50,
         "epochs": 5,
         "global_rate": 3.0,
     }
@@ -217,7 +217,7 @@ def test_pretraining_begins_from_public_rows_or_from_even_ones() -> None:
     settings = LEARNING | {
         "reporter": "none",
         "rounds": 1,
-        "cohort": 1,
+        "clients_per_round": 1,
         "pretrain": 40,
         "global_rate": 1e-9,
     }
@@ -242,8 +242,8 @@ def test_images_come_out_as_images(tmp_path: Path) -> None:
         of(rows),
         reporter="none",
         rounds=15,
-        cohort=20,
-        cap=2,
+        clients_per_round=20,
+        max_reports=2,
         epochs=5,
         learning_rate=0.01,
         channels=4,
@@ -264,7 +264,7 @@ def test_images_come_out_as_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"cap": 1}, "Missing: 15. Raise cap to 2"),
+        ({"max_reports": 1}, "Missing: 15. Raise max_reports to 2"),
         (
             {"reporter": "sub-mds", "rate": 0.5, "epsilon": 0.5},
             "share=0.8 is out of reach",
@@ -307,7 +307,13 @@ def test_rows_that_it_is_not_for_are_refused() -> None:
         with pytest.raises(ConfigError, match=words):
             train("fed-wae", of(data), **SMALL)
     with pytest.raises(ConfigError, match="no classes to learn"):
-        train("sign-ds", of(people(frame, schema)), epsilon=2.0, rounds=1, cohort=1)
+        train(
+            "sign-ds",
+            of(people(frame, schema)),
+            epsilon=2.0,
+            rounds=1,
+            clients_per_round=1,
+        )
     federation = Federation.rehearsal(
         {"one": frame, "two": frame},
         {"one": schema, "two": schema.drop(["income"])},

@@ -25,7 +25,7 @@ def job(**changes: Any) -> dict[str, Any]:
         "data": None,
         "device": "cpu",
         "rounds": 4,
-        "cohort": 75,
+        "clients_per_round": 75,
         "models": ("mlp",),
     }
     return usual | changes
@@ -70,7 +70,7 @@ def test_a_finished_cell_is_not_run_again(bench: ModuleType, tmp_path: Path) -> 
         data=None,
         device="cpu",
         rounds=4,
-        cohort=75,
+        clients_per_round=75,
         models=("mlp",),
     )
     assert bench.GRID.left(bench.jobs(args), args.out) == []

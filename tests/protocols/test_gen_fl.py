@@ -44,8 +44,8 @@ from understudy.runtime.local import LocalParties
 SMALL: dict[str, Any] = {
     "model": "logistic",
     "rounds": 4,
-    "cohort": 6,
-    "cap": 4,
+    "clients_per_round": 6,
+    "max_reports": 4,
     "rows": 40,
     "batch": 10,
     "gan_steps": 5,
@@ -119,7 +119,12 @@ def test_with_synthetic_rows_alone_a_report_costs_nothing_more() -> None:
 
 def test_a_client_pays_for_its_generator_once() -> None:
     holders = federation(Budget(4.0, 1e-5))
-    settings = SMALL | {"dp_generator": True, "cohort": 3, "rounds": 4, "cap": 4}
+    settings = SMALL | {
+        "dp_generator": True,
+        "clients_per_round": 3,
+        "rounds": 4,
+        "max_reports": 4,
+    }
     train("gen-fl", holders, **settings)
     ledger = holders.holders["host"].ledger
     asked = [ledger.spend(person) for person in range(6)]
@@ -139,7 +144,7 @@ def test_a_client_pays_for_its_generator_once() -> None:
 
 def test_more_epsilon_learns_more_and_no_noise_learns_the_classes() -> None:
     bare, _ = outcome(
-        share=0.0, private=False, rounds=12, cap=12, steps=10, learning_rate=0.5
+        share=0.0, private=False, rounds=12, max_reports=12, steps=10, learning_rate=0.5
     )
     assert bare.model.card["history"][-1]["accuracy"] > 0.95
     assert bare.privacy.epsilon("host") == math.inf
@@ -244,13 +249,16 @@ def test_a_run_may_not_cost_more_than_its_holder_allows_where_the_ledger_has_roo
     settings = SMALL | {
         "dp_generator": True,
         "epsilon": 6.0,
-        "cap": 1,
+        "max_reports": 1,
         "rounds": 1,
         "gan_steps": 200,
     }
     config = Config(**settings)
     allowed = Budget(4.0, 1e-5)
-    assert epsilon({config.report_event(needed_noise(config)): config.cap}, 1e-5) < 4.0
+    assert (
+        epsilon({config.report_event(needed_noise(config)): config.max_reports}, 1e-5)
+        < 4.0
+    )
     ledger = Ledger.rehearsal("host", Budget(50.0, 1e-5))
     holders = Federation.from_holders(
         [Holder("host", clients(), ledger, allowed, seed=3)], same_people=False
@@ -284,7 +292,9 @@ class Repeating(LocalParties):
 def test_the_card_says_what_the_ledgers_hold_not_what_the_server_counts(
     dp_generator: bool,
 ) -> None:
-    config = Config(**SMALL | {"rounds": 4, "cohort": 1, "dp_generator": dp_generator})
+    config = Config(
+        **SMALL | {"rounds": 4, "clients_per_round": 1, "dp_generator": dp_generator}
+    )
     holders = federation(Budget(math.inf, 0.0))
     parties = Repeating(holders.parties("gen-fl", run="r"))
     card = gen_fl.train(config, parties, holders.schemas).trained.card
@@ -305,14 +315,14 @@ def test_a_client_who_cannot_pay_for_the_run_is_left_out_and_the_others_go_on() 
     settings = SMALL | {
         "dp_generator": True,
         "epsilon": 4.0,
-        "cohort": 3,
+        "clients_per_round": 3,
         "gan_steps": 20,
     }
     config = Config(**settings)
     holders = federation(Budget(4.5, 1e-5))
     ledger = holders.holders["host"].ledger
     reports = SelfComposedDpEvent(
-        config.report_event(needed_noise(config)), config.max_reports
+        config.report_event(needed_noise(config)), config.reports_per_person
     )
     ledger.charge(reports, people=[1, 4], run="earlier", what="an earlier run")
     # for reports alone they have enough, with a GAN they have not
@@ -327,14 +337,15 @@ def test_a_client_who_cannot_pay_for_the_run_is_left_out_and_the_others_go_on() 
 
 def test_a_run_of_few_rounds_is_priced_by_its_rounds_where_the_cap_is_higher() -> None:
     few, capped = (
-        Config(**SMALL | {"rounds": 2, "cap": cap, "share": 0.0}) for cap in (40, 2)
+        Config(**SMALL | {"rounds": 2, "max_reports": max_reports, "share": 0.0})
+        for max_reports in (40, 2)
     )
     assert (
         needed_noise(few)
         == needed_noise(capped)
         < needed_noise(Config(**SMALL | {"share": 0.0}))
     )
-    _, spend = outcome(4.0, share=0.0, rounds=2, cap=40)
+    _, spend = outcome(4.0, share=0.0, rounds=2, max_reports=40)
     assert 0.99 * 4.0 <= epsilon(spend, 1e-5) <= 4.0
 
 
@@ -392,7 +403,7 @@ out = "run"
 target = "smoker"
 rows_are_people = true
 rounds = 2
-cohort = 2
+clients_per_round = 2
 gan_steps = 2
 dp_generator = false
 [parties.a]

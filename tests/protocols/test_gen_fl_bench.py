@@ -15,8 +15,8 @@ from understudy.privacy.noise.rng import FastRng
 
 SMALL = {
     "rounds": 1,
-    "cohort": 4,
-    "cap": 1,
+    "clients_per_round": 4,
+    "max_reports": 1,
     "gan_steps": 2,
     "gan_hidden": 4,
     "hidden": 4,

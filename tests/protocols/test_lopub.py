@@ -1,4 +1,4 @@
-"""LoPub and LoCop: nobody reports beyond the cap, everyone pays for each report, and
+"""LoPub and LoCop: nobody reports beyond `max_reports`, everyone pays for each report, and
 enough reports find the table.
 """
 
@@ -153,7 +153,7 @@ def test_reports_that_are_noise_alone_give_independent_columns() -> None:
 
 def test_everyone_pays_for_each_report_and_for_no_more() -> None:
     fed = federation()
-    result = train("lopub", fed, epsilon_total=300.0, cap=2, batch=4)
+    result = train("lopub", fed, epsilon_total=300.0, max_reports=2, batch=4)
     for holder in fed.holders.values():
         for person in np.unique(holder.table.people):
             assert holder.ledger.spend(int(person)) == {PureDp(150.0): 2}
@@ -170,17 +170,17 @@ def test_everyone_pays_for_each_report_and_for_no_more() -> None:
 
 def test_a_person_beyond_the_cap_is_refused_and_nothing_is_charged() -> None:
     party = a_party()
-    party.answer(begin(epsilon_total=300.0, cap=2))
+    party.answer(begin(epsilon_total=300.0, max_reports=2))
     for round in (1, 2):
         party.answer(asked([0, 1], round))
-    with pytest.raises(PartyError, match="2 times, which is the cap"):
+    with pytest.raises(PartyError, match="2 times, which is the most in this run"):
         party.answer(asked([5, 1], 3))
     assert party.ledger.spend(int(party.population.ids[5])) == {}
 
 
 def test_a_person_reports_on_different_rows_while_there_are_any() -> None:
     party = a_party()
-    party.answer(begin(epsilon_total=300.0, cap=6))
+    party.answer(begin(epsilon_total=300.0, max_reports=6))
     # as good as no flips: a report tells its row
     party.mechanism = replace(party.mechanism, epsilon=1e6)
     everyone = list(range(20))
@@ -203,7 +203,7 @@ def test_who_takes_part_reports_on_all_their_rows_also_where_others_cannot_pay()
     party = a_party(budget=60.0)
     spent = FRAME["id"].unique()[:5].tolist()
     party.ledger.charge(PureDp(30.0), run="before", what="another run", people=spent)
-    party.answer(begin(epsilon_total=60.0, cap=3))
+    party.answer(begin(epsilon_total=60.0, max_reports=3))
     assert party.places.tolist() == list(range(5, 20))
     # as good as no flips: a report tells its row
     party.mechanism = replace(party.mechanism, epsilon=1e6)
@@ -325,7 +325,7 @@ def test_reports_of_another_shape_are_discarded() -> None:
     [
         {"method": "copula"},
         {"epsilon_total": 0.0},
-        {"cap": 0},
+        {"max_reports": 0},
         {"threshold": 1.5},
         {"clique": 0},
         {"bound": "none"},

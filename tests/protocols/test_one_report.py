@@ -246,7 +246,7 @@ def test_everyone_is_asked_in_one_round_about_one_set() -> None:
 def test_nobody_reports_twice_whatever_they_are_asked_about() -> None:
     party = a_party()
     party.answer(asked([0, 1]))
-    with pytest.raises(PartyError, match="1 times, which is the cap"):
+    with pytest.raises(PartyError, match="1 times, which is the most in this run"):
         party.answer(asked([5, 1], [[2]]))
     with pytest.raises(PartyError, match="names a person twice"):
         party.answer(asked([5, 5]))

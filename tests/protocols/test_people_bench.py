@@ -68,9 +68,12 @@ def test_every_method_spends_the_total_on_one_report(bench: ModuleType) -> None:
     for method in (*bench.OURS, *bench.OTHERS):
         named = bench.settings(job(method=method), data, 1500)
         config = protocol_named(named.pop("protocol")).configured(named)
-        price = getattr(config, "epsilon_total", None) or config.epsilon * config.cap
+        price = (
+            getattr(config, "epsilon_total", None)
+            or config.epsilon * config.max_reports
+        )
         assert price == 2.0
-        assert getattr(config, "cap", 1) == 1
+        assert getattr(config, "max_reports", 1) == 1
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

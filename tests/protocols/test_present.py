@@ -19,7 +19,7 @@ from understudy.protocols.core.loop import Present
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties, addressed
 
-FEW = {"cohort": 4, "cap": 3, "rounds": 2, "checkpoint_every": 1}
+FEW = {"clients_per_round": 4, "max_reports": 3, "rounds": 2, "checkpoint_every": 1}
 
 
 def case_of(protocol: str, **changes: Any) -> Case:

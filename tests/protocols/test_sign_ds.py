@@ -87,8 +87,8 @@ SMALL = {
     "epsilon": 2.0,
     "chosen": 1,
     "rounds": 6,
-    "cohort": 5,
-    "cap": 3,
+    "clients_per_round": 5,
+    "max_reports": 3,
     "epochs": 2,
     "device": "cpu",
 }
@@ -121,7 +121,7 @@ def test_the_ledger_holds_for_every_person_what_their_reports_cost() -> None:
 
 def test_the_statement_shows_the_tight_figure_and_the_plain_sum_and_what_one_person_means():
     federation = hosts(blobs(5), budget=Budget(15.0, 1e-3))
-    settings = SMALL | {"epsilon": 0.5, "rounds": 30, "cap": 30}
+    settings = SMALL | {"epsilon": 0.5, "rounds": 30, "max_reports": 30}
     outcome = sign_ds.train(
         Config(**settings), Recorded(federation), federation.schemas
     )
@@ -171,7 +171,9 @@ def test_one_host_or_two_ask_the_same_people_and_pay_the_same() -> None:
 def test_the_server_takes_gamma_times_the_sum_of_the_signs() -> None:
     federation = hosts(blobs(9), blobs(7, seed=1), budget=Budget(6.0, 0.0))
     parties = Recorded(federation)
-    config = Config(**SMALL | {"rounds": 1, "cohort": 12, "chosen": 1, "top": 0.3})
+    config = Config(
+        **SMALL | {"rounds": 1, "clients_per_round": 12, "chosen": 1, "top": 0.3}
+    )
     model = sign_ds.train(config, parties, federation.schemas).trained
     start = model.network.init(FastRng(0))
     by_hand = torch.zeros(model.network.size)
@@ -186,7 +188,9 @@ def test_the_server_takes_gamma_times_the_sum_of_the_signs() -> None:
 def begun(population: Population, **settings: Any) -> Any:
     """A party that has begun, with an infinite budget."""
     federation = hosts(population, budget=FREE)
-    config = Config(**{"reporter": "none", "device": "cpu", "cap": 2} | settings)
+    config = Config(
+        **{"reporter": "none", "device": "cpu", "max_reports": 2} | settings
+    )
     (party,) = federation.parties("sign-ds", run="r").values()
     network = config.network_for(population.features)
     party.answer(
@@ -236,7 +240,7 @@ def test_a_person_without_rows_or_with_an_update_that_is_not_finite_reports_like
 
 
 def test_an_ask_beyond_the_cap_or_for_nobody_is_refused_and_costs_nothing() -> None:
-    party = begun(blobs(5), cap=1)
+    party = begun(blobs(5), max_reports=1)
     weights = party.network.init(FastRng(0))
     party.answer(Round(round=1, people=torch.tensor([0, 4]), weights=weights))
     for people, words in (
@@ -259,7 +263,7 @@ def test_a_party_that_comes_back_remembers_who_has_reported_and_on_which_people(
         )
         return built
 
-    first = begun(blobs(5), cap=1)
+    first = begun(blobs(5), max_reports=1)
     weights = first.network.init(FastRng(0))
     first.answer(Round(round=1, people=torch.tensor([0, 4]), weights=weights))
     again = party(5)
@@ -278,22 +282,28 @@ def test_who_has_spent_too_much_elsewhere_stays_out_of_the_run() -> None:
     left = {1, 2, 6, 8}
     ledger.charge(PureDp(5.0), people=spent, run="earlier", what="a report")
     result = train(
-        "sign-ds", federation, **SMALL | {"rounds": 2, "cap": 2, "cohort": 4}
+        "sign-ds",
+        federation,
+        **SMALL | {"rounds": 2, "max_reports": 2, "clients_per_round": 4},
     )
     assert {person for person in range(10) if ledger.spent(person) == 4.0} == left
     assert all(ledger.spent(person) == 5.0 for person in spent)
     assert result.people == 4
     assert result.model.card["left_out"] == {"host 0": 6}
     with pytest.raises(ConfigError, match="people"):  # five of four
-        train("sign-ds", federation, **SMALL | {"rounds": 1, "cap": 1, "cohort": 5})
+        train(
+            "sign-ds",
+            federation,
+            **SMALL | {"rounds": 1, "max_reports": 1, "clients_per_round": 5},
+        )
 
 
 def test_a_party_whose_people_have_all_spent_too_much_does_not_begin() -> None:
     federation = hosts(blobs(10), budget=Budget(6.0, 0.0))
-    train("sign-ds", federation, **SMALL | {"cap": 3})
+    train("sign-ds", federation, **SMALL | {"max_reports": 3})
     entries = len(federation.holders["host 0"].ledger.entries())
     with pytest.raises(BudgetExceeded, match="none of 10 people"):
-        train("sign-ds", federation, **SMALL | {"rounds": 1, "cap": 1})
+        train("sign-ds", federation, **SMALL | {"rounds": 1, "max_reports": 1})
     assert len(federation.holders["host 0"].ledger.entries()) == entries
 
 
@@ -305,7 +315,7 @@ def test_places_are_those_of_the_people_who_take_part_also_after_a_return() -> N
     )
     ledger = federation.holders["host 0"].ledger
     ledger.charge(PureDp(5.0), people=[0, 2], run="earlier", what="a report")
-    config = Config(epsilon=2.0, chosen=1, cap=1, device="cpu")
+    config = Config(epsilon=2.0, chosen=1, max_reports=1, device="cpu")
     network = config.network_for(blobs(5).features)
     party.answer(Begin(config=vars(config), network=network.describe()))
     (again,) = federation.parties("sign-ds", run="r").values()
@@ -329,7 +339,7 @@ def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_ru
         [Holder("host", people, ledger, Budget(4.0, 0.0), seed=1)], same_people=False
     )
     (party,) = federation.parties("sign-ds", run="r", folder=tmp_path).values()
-    config = Config(epsilon=2.0, chosen=1, cap=2, device="cpu")
+    config = Config(epsilon=2.0, chosen=1, max_reports=2, device="cpu")
     network = config.network_for(people.features)
     weights = network.init(FastRng(0))
     party.answer(Begin(config=vars(config), network=network.describe()))
@@ -380,7 +390,7 @@ def test_no_row_is_touched_before_the_price_is_written_down(
 def test_the_watcher_sees_what_the_worst_off_person_has_spent_so_far() -> None:
     seen: list[float] = []
     federation = hosts(blobs(5), budget=Budget(12.0, 0.0))
-    settings = SMALL | {"cap": 6}
+    settings = SMALL | {"max_reports": 6}
     result = train(
         "sign-ds",
         federation,
@@ -410,8 +420,8 @@ def test_without_a_mechanism_it_learns_digits() -> None:
         holdout=holdout,
         reporter="none",
         rounds=12,
-        cohort=40,
-        cap=12,
+        clients_per_round=40,
+        max_reports=12,
         learning_rate=0.2,
         evaluate_every=4,
     )
@@ -426,7 +436,7 @@ def accuracy(budget: Budget, *, seed: int = 1, **settings: Any) -> float:
     """What 1,200 people teach who report once each."""
     usual = {
         "rounds": 15,
-        "cohort": 80,
+        "clients_per_round": 80,
         "global_rate": 1.0,
         "epochs": 3,
         "learning_rate": 0.3,
@@ -480,7 +490,7 @@ def test_liars_are_refused_where_the_ledger_is_real(tmp_path: Path) -> None:
 def test_bare_updates_are_refused_where_the_budget_is_finite() -> None:
     federation = hosts(blobs(9), budget=Budget(1e6, 0.1))
     with pytest.raises(BudgetExceeded, match="cost ε=inf"):
-        train("sign-ds", federation, reporter="none", rounds=1, cohort=1)
+        train("sign-ds", federation, reporter="none", rounds=1, clients_per_round=1)
     assert not any(
         entry.count for entry in federation.holders["host 0"].ledger.entries()
     )
@@ -496,8 +506,8 @@ def test_bare_updates_are_refused_where_the_budget_is_finite() -> None:
             {"reporter": "sub-mds", "rate": 0.5, "epsilon": 0.5},
             "share=0.8 is out of reach",
         ),
-        ({"cap": 1}, "Missing: 14. Raise cap to 2"),
-        ({"cohort": 20}, "Missing: 24. Ask fewer"),
+        ({"max_reports": 1}, "Missing: 14. Raise max_reports to 2"),
+        ({"clients_per_round": 20}, "Missing: 24. Ask fewer"),
         ({"model": "lenet"}, "28 × 28"),
         ({"model": "logistics"}, 'Did you mean "logistic"?'),
         ({"poison": {"kind": "flop"}}, 'Did you mean "flip"?'),
@@ -584,7 +594,7 @@ def test_what_was_asked_twice_after_a_crash_is_stated_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = hosts(blobs(5), budget=Budget(100.0, 0.0))
-    config = Config(**SMALL | {"cap": 6, "checkpoint_every": 2})
+    config = Config(**SMALL | {"max_reports": 6, "checkpoint_every": 2})
 
     def go(*, resume: bool) -> Any:
         parties = Recorded(federation, folder=tmp_path / "parties")
@@ -683,7 +693,7 @@ def test_a_refused_run_file_leaves_its_folder_free(home: Path) -> None:
         ("nowhere.csv", {"holdout": "nowhere.csv"}),
         ('"holdout" must be a text', {"holdout": 7}),
         ('Did you mean "smoker"?', {"settings": SMALL | {"target": "smokes"}}),
-        ("Missing: 10", {"settings": SMALL | {"target": "smoker", "cap": 1}}),
+        ("Missing: 10", {"settings": SMALL | {"target": "smoker", "max_reports": 1}}),
     ):
         with pytest.raises((ConfigError, SchemaError)) as error:
             carried_out(home, **changes)

@@ -28,8 +28,8 @@ from understudy.protocols.papers.fed_wae.wake_sleep import Config
 SMALL = {
     "epsilon": 2.0,
     "rounds": 6,
-    "cohort": 5,
-    "cap": 3,
+    "clients_per_round": 5,
+    "max_reports": 3,
     "hidden": 6,
     "latent": 3,
     "dreams": 2,
@@ -58,7 +58,7 @@ def kinds(count: int) -> tuple[pd.DataFrame, Schema]:
 
 LEARNING = {
     "rounds": 50,
-    "cohort": 40,
+    "clients_per_round": 40,
     "hidden": 12,
     "latent": 2,
     "first_dreams": 50,
@@ -89,10 +89,10 @@ def test_at_epsilon_8_it_learns_both_kinds_and_their_shares_and_at_almost_none_n
     assert likeness(untold.generator.sample(2000, seed=0)) < 0.3
 
 
-def test_the_ledger_holds_each_participation_at_its_price_and_nobody_is_asked_beyond_the_cap():
+def test_the_ledger_holds_each_participation_at_its_price_and_nobody_is_asked_more_often_than_max_reports():
     federation = of(*uneven(), budget=Budget(6.0, 0.0))
     result = train("wake-sleep", federation, **SMALL)
-    check_participations(federation, result, reports=6 * 5, cap=3)
+    check_participations(federation, result, reports=6 * 5, max_reports=3)
 
 
 def test_a_report_is_about_the_decoder_and_depends_on_the_persons_own_rows_alone():
@@ -141,7 +141,7 @@ def test_the_kept_decoder_is_the_mean_of_the_last() -> None:
         ({"dreams": 0}, "dreams must be a whole number"),
         ({"dream_learning_rate": 0.0}, "dream_learning_rate"),
         ({"average": -0.1}, "average"),
-        ({"cap": 1}, "Raise cap to 2"),
+        ({"max_reports": 1}, "Raise max_reports to 2"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_is_charged(

@@ -51,7 +51,7 @@ def test_an_audit_of_series_ends_with_2_and_in_words(tmp_path: Path) -> None:
         "epsilon": 1.0,
         "delta": 0.0,
     }
-    settings = {"epsilon_total": 1.0, "cap": 1}
+    settings = {"epsilon_total": 1.0, "max_reports": 1}
     body = {
         "protocol": "fed-stdg",
         "out": "out",

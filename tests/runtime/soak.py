@@ -62,7 +62,8 @@ def cases() -> list[Case]:
     return [
         vertical,
         replace(
-            plain, settings=plain.settings | {"rounds": ROUNDS, "cap": ROUNDS} | saves
+            plain,
+            settings=plain.settings | {"rounds": ROUNDS, "max_reports": ROUNDS} | saves,
         ),
     ]
 

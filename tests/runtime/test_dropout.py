@@ -32,7 +32,7 @@ def rows_of_silos(desk: Desk, *, min_holders: int | None) -> None:
             "epsilon": 40.0,
             "delta": 1e-4,
         }
-    settings = {"epsilon_total": 40.0, "cap": 20, "batch": 10}
+    settings = {"epsilon_total": 40.0, "max_reports": 20, "batch": 10}
     settings |= {} if min_holders is None else {"min_holders": min_holders}
     body = {
         "protocol": "lopub",

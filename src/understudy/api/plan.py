@@ -159,13 +159,13 @@ def _default_forecast(
 def _reports(config: Any) -> float | None:
     """ε of all reports of a person, where people report."""
     if getattr(config, "epsilon_report", None):
-        return float(config.epsilon_report * _cap(config))
+        return float(config.epsilon_report * _max_reports(config))
     total = getattr(config, "epsilon_total", None)
     return None if total is None else float(total)
 
 
-def _cap(config: Any) -> int:
-    return int(getattr(config, "cap", 1))
+def _max_reports(config: Any) -> int:
+    return int(getattr(config, "max_reports", 1))
 
 
 def _person_words(
@@ -198,15 +198,15 @@ def _facts(config: Any) -> list[str]:
         facts.append(
             f"{rounds:,} rounds" + (f" of {steps:,} noised steps each" if steps else "")
         )
-    cohort = getattr(config, "cohort", None)
-    if cohort:
-        facts.append(f"{cohort:,} people report in a round")
+    clients_per_round = getattr(config, "clients_per_round", None)
+    if clients_per_round:
+        facts.append(f"{clients_per_round:,} people report in a round")
     total = _reports(config)
     if total is not None:
-        cap = _cap(config)
+        max_reports = _max_reports(config)
         facts.append(
-            f"a person reports at most {cap:,} time{'s' * (cap > 1)}, for ε = "
-            f"{shown(total / cap)} each"
+            f"a person reports at most {max_reports:,} "
+            f"time{'s' * (max_reports > 1)}, for ε = {shown(total / max_reports)} each"
         )
     return facts or [
         "see the statement after the run: nothing of it is known beforehand but the "
@@ -221,7 +221,7 @@ def _warnings(
     people: int | None,
 ) -> list[str]:
     warnings = [
-        f"{name}: all {_cap(config):,} reports of a person would cost ε = "
+        f"{name}: all {_max_reports(config):,} reports of a person would cost ε = "
         f"{shown(reports)}, and {budget.epsilon:g} is "
         "allowed: who has no budget left is asked no more."
         for name, budget in budgets.items()
@@ -234,17 +234,18 @@ def _warnings(
         for name, budget in budgets.items()
         if budget.delta * people >= 1
     ]
-    cohort = getattr(config, "cohort", None)
+    clients_per_round = getattr(config, "clients_per_round", None)
     rounds = getattr(config, "rounds", None)
     if (
-        cohort
+        clients_per_round
         and rounds
         and reports is not None
-        and cohort * rounds > people * _cap(config)
+        and clients_per_round * rounds > people * _max_reports(config)
     ):
+        last = people * _max_reports(config) // clients_per_round
         warnings.append(
-            f"{rounds:,} rounds of {cohort:,} reports are more than {people:,} people "
-            f"give, each at most {_cap(config):,}: the run ends after about "
-            f"{people * _cap(config) // cohort:,} rounds."
+            f"{rounds:,} rounds of {clients_per_round:,} reports are more than "
+            f"{people:,} people give, each at most {_max_reports(config):,}: the "
+            f"run ends after about {last:,} rounds."
         )
     return warnings

@@ -3,10 +3,10 @@ over whole runs.
 
 The promise is about what a person's reports say, not about whether they report
 (`protocols/cross_device.ADJACENCY`). So in both worlds the canary is asked, in every
-round that the cap allows. In one its row differs from everybody's in every column, in
-the other it is like everybody's. The server reads the canary's own reports, laid out
-over all parameters: sign · 1 at the chosen ones, or the noisy values. A linear rule is
-learned from half of the runs.
+round that `max_reports` allows. In one its row differs from everybody's in every
+column, in the other it is like everybody's. The server reads the canary's own reports,
+laid out over all parameters: sign · 1 at the chosen ones, or the noisy values. A linear
+rule is learned from half of the runs.
 
 Where a person reports once (`one-report`), the server is the worst there is: it asks
 everyone about one set of columns whose first cell is the canary's row and whose other
@@ -50,14 +50,14 @@ PEOPLE = 4
 def cohort_case(
     protocol: Protocol, config: Any, schema: Schema, budget: Budget, *, target: str
 ) -> Case:
-    """One host of a few people who are all asked as often as the cap allows, at most
-    twice.
+    """One host of a few people who are all asked as often as `max_reports` allows, at
+    most twice.
     """
     if getattr(config, "reporter", "none") == "none":
         raise ConfigError(
             'reporter "none" claims no guarantee, so there is nothing to refute.'
         )
-    rounds = min(config.rounds, config.cap, ROUNDS)
+    rounds = min(config.rounds, config.max_reports, ROUNDS)
     # settings that make a run small and leave its prices as they are
     tiny: dict[str, Any] = {
         "hidden": 4,
@@ -68,7 +68,9 @@ def cohort_case(
     tiny = {
         field.name: tiny[field.name] for field in fields(config) if field.name in tiny
     }
-    small = replace(config, rounds=rounds, cohort=PEOPLE, poison=None, **tiny)
+    small = replace(
+        config, rounds=rounds, clients_per_round=PEOPLE, poison=None, **tiny
+    )
 
     def build(present: bool, trial: int) -> Mapping[str, Party]:
         table = TABLE.made_up(schema, PEOPLE, 0 if present else None)
@@ -81,7 +83,7 @@ def cohort_case(
     described = {target: TABLE.made_up(schema, PEOPLE).schema}
     note = (
         f"{PEOPLE} people, of whom the canary reports {rounds} times of at most "
-        f"{config.cap}; the claim is for these"
+        f"{config.max_reports}; the claim is for these"
     )
     return Case(
         target=target,

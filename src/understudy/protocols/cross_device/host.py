@@ -4,15 +4,16 @@ what it costs each.
 A person is with one party, or with `max_holders_per_person` of them where the settings
 say so. In each round the server asks a cohort, drawn over all parties from public
 randomness; a party charges each asked person one use before it touches a row, and
-answers for nobody beyond the cap that the run promised or beyond the ledger's budget.
+answers for nobody beyond the `max_reports` that the run promised or beyond the ledger's
+budget.
 
-Guarantee: a person's reports at a party together cost at most `cap` uses of the run's
-event, and the ledger holds each. Sampler a cohort amplifies nothing: who reports, and
-when, is known to the server, and nothing else is claimed.
-Edges: a person without rows reports like any other, since silence would tell. A party
-that goes back to a saved state (`Return`) counts towards the cap from there: what is
-asked again is charged again, so that the ledger, and over a network the contract's
-price, bound such reports, not the cap.
+Guarantee: a person's reports at a party together cost at most `max_reports` uses of the
+run's event, and the ledger holds each. Sampler a cohort amplifies nothing: who reports,
+and when, is known to the server, and nothing else is claimed. Edges: a person without
+rows reports like any other, since silence would tell. A party that goes back to a saved
+state (`Return`) counts towards `max_reports` from there: what is asked again is charged
+again, so that the ledger, and over a network the contract's price, bound such reports,
+not `max_reports`.
 """
 
 import hashlib
@@ -109,21 +110,21 @@ class Hosting(NamedTuple):
 
     population: Population
     event: DpEvent
-    cap: int
+    max_reports: int
     once: DpEvent | None = None
 
     @property
     def whole(self) -> DpEvent:
-        reports = SelfComposedDpEvent(self.event, self.cap)
+        reports = SelfComposedDpEvent(self.event, self.max_reports)
         return reports if self.once is None else ComposedDpEvent([self.once, reports])
 
 
 class HostParty(Party):
     """A holder of many people, or a single phone. Subclasses say what a report is.
     Edges: an ask for an unknown person, for one twice, or for one who has reported
-    `cap` times → PartyError. Who has too little left for `cap` reports stays out of the
-    run, which says how many do; a party without anybody left does not begin:
-    BudgetExceeded. Nobody is charged then.
+    `max_reports` times → PartyError. Who has too little left for `max_reports` reports
+    stays out of the run, which says how many do; a party without anybody left does not
+    begin: BudgetExceeded. Nobody is charged then.
     """
 
     begin_type: ClassVar[type[Opening]] = Begin
@@ -187,7 +188,7 @@ class HostParty(Party):
         self._open(ask)
         whole = self.hosting.whole
         budget = self.budget
-        self._within(whole, self.hosting.cap)
+        self._within(whole, self.hosting.max_reports)
         try:
             self.ledger.afford(whole)
         except BudgetExceeded as refusal:
@@ -197,7 +198,7 @@ class HostParty(Party):
             if not able.any():
                 raise BudgetExceeded(
                     f"{self.name}: none of {len(able):,} people has enough left for "
-                    f"{self.before}{self.hosting.cap} reports.",
+                    f"{self.before}{self.hosting.max_reports} reports.",
                     effect=Effect.NOTHING_SENT,
                 ) from refusal
         self.begun = ask
@@ -214,15 +215,14 @@ class HostParty(Party):
             noise=self.stated_noise(),
         )
 
-    def _within(self, whole: DpEvent, cap: int) -> None:
+    def _within(self, whole: DpEvent, max_reports: int) -> None:
         budget = self.budget
         price = epsilon(flatten(whole), budget.delta)
         if price > budget.epsilon:
             cost = shown(price, endless="inf")
             raise BudgetExceeded(
-                f"{self.name}: {self.before}{cap} reports of one person cost ε={cost} "
-                f"at δ={budget.delta:g}, "
-                f"but this run may cost {budget}.",
+                f"{self.name}: {self.before}{max_reports} reports of one person cost "
+                f"ε={cost} at δ={budget.delta:g}, but this run may cost {budget}.",
                 effect=Effect.NOTHING_SENT,
             )
 
@@ -272,12 +272,11 @@ class HostParty(Party):
                 f"{self.name}: the ask names a person twice, or one who is not here.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        over = int((self.participations[people] >= self.hosting.cap).sum())
+        over = int((self.participations[people] >= self.hosting.max_reports).sum())
         if over:
             raise PartyError(
                 f"{self.name}: {over:,} of {len(people):,} asked people have reported "
-                f"{self.hosting.cap} times, "
-                "which is the cap of this run.",
+                f"{self.hosting.max_reports} times, which is the most in this run.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 

@@ -55,7 +55,7 @@ SELECTION = {
     "sub-mds": SubMds,
     "proportional": Proportional,
 }
-MOST_CAP = 10**9
+MOST_REPORTS = 10**9
 RATES = (1e-12, 1e12)  # learning rates of any sense, and more
 MOST_PENALTY = 1e12
 LIES = ("random", "flip")
@@ -126,8 +126,9 @@ POISON = Takes(
 
 @dataclass(frozen=True, kw_only=True)
 class Reporting(Declared):
-    """`epsilon` is the price of one report, `epsilon_total` that of all `cap` reports
-    of a person together. `top` is k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS.
+    """`epsilon` is the price of one report, `epsilon_total` that of all `max_reports`
+    reports of a person together. `top` is k/d, `chosen` h, `share` ς*, `rate` ρ of
+    SubMDS.
     """
 
     reporter: str = setting(
@@ -139,7 +140,9 @@ class Reporting(Declared):
     epsilon_total: float | None = setting(
         None, POSITIVE, "price of all reports of a person together"
     )
-    cap: int = setting(1, whole_to(MOST_CAP), "the most reports of one person")
+    max_reports: int = setting(
+        1, whole_to(MOST_REPORTS), "the most reports of one person"
+    )
     top: float | None = setting(
         None, POSITIVE, "share of coordinates that count as the largest"
     )
@@ -178,7 +181,7 @@ class Reporting(Declared):
     def epsilon_report(self) -> float:
         """ε_r, the price of one report."""
         return (
-            (self.epsilon_total or 0.0) / self.cap
+            (self.epsilon_total or 0.0) / self.max_reports
             if self.epsilon is None
             else self.epsilon
         )
@@ -229,7 +232,7 @@ class Settings(Reporting, usual.PeopleApart, ABC):
     """
 
     rounds: int = setting(500, WHOLE, "rounds of training")
-    cohort: int = setting(250, WHOLE, "people who report in a round")
+    clients_per_round: int = setting(250, WHOLE, "people who report in a round")
     epochs: int = setting(10, WHOLE, "local epochs of a person")
     learning_rate: float = setting(0.001, between(*RATES), "learning rate")
     optimizer: str = setting("sgd", choice(*OPTIMIZERS), "local optimiser")
@@ -251,7 +254,7 @@ class Settings(Reporting, usual.PeopleApart, ABC):
         """
         default = {
             **dict.fromkeys(SELECTION, self.sign_step),
-            "fedsel": float(self.cohort),
+            "fedsel": float(self.clients_per_round),
         }.get(self.reporter, 1.0)
         return default if self.global_rate is None else self.global_rate
 

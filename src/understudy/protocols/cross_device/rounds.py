@@ -4,8 +4,8 @@ sides of the line.
 Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1, which DP-Fed-WAE
 (Algorithm 5) and FedSTDG (Algorithm 8; Jiang, dissertation, TUM 2024, chapters 4 and 5)
 repeat with other networks and mechanisms.
-Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → rate, M_t →
-weights, Δ_t^i → `updates`.
+Paper → code: T → rounds, N → clients_per_round, E → epochs, η → learning_rate, γ →
+rate, M_t → weights, Δ_t^i → `updates`.
 
 The server's side is a `Rounds`, which asks a cohort in each round and takes a step
 along the mean of what they claim; `ReportRounds` where reports come from a local
@@ -106,7 +106,9 @@ class LearningParty(HostParty):
             self.liars = self.poison.liars(population.people, config.seed)
         dims = config.dims(self.network)
         self.reporter = config.local(dims)
-        return Hosting(population, config.event(dims), min(config.cap, config.rounds))
+        return Hosting(
+            population, config.event(dims), min(config.max_reports, config.rounds)
+        )
 
     def check(self, ask: Round) -> None:
         weights = ask.weights
@@ -167,16 +169,15 @@ def with_classes(party: HostParty, target: str | None) -> Population:
 
 
 class Cohorts:
-    """Who is asked in each round, at random among those below the cap, and how often so
-    far (`asked`).
-    Differs from the papers: people near their cap are kept for later where a plain draw
-    would leave a last round without enough of them.
-    Guarantee: nobody is asked more than `cap` times, and every round finds a full
-    cohort. The draw follows from the seed, the round and who was asked before; how
-    people are spread over parties does not matter.
-    Edges: too few people for so many reports → ConfigError, which says how many are
-    missing. A party that `leave`s takes its people along: they are drawn no more, and a
-    later round may find too few → BudgetExceeded.
+    """Who is asked in each round, at random among those who may still report, and how
+    often so far (`asked`). Differs from the papers: people with few reports left are
+    kept for later where a plain draw would leave a last round without enough of them.
+    Guarantee: nobody is asked more than `max_reports` times, and every round finds a
+    full cohort. The draw follows from the seed, the round and who was asked before; how
+    people are spread over parties does not matter. Edges: too few people for so many
+    reports → ConfigError, which says how many are missing. A party that `leave`s takes
+    its people along: they are drawn no more, and a later round may find too few →
+    BudgetExceeded.
     """
 
     def __init__(
@@ -184,25 +185,31 @@ class Cohorts:
         hosted: Mapping[str, int],
         *,
         rounds: int,
-        cohort: int,
-        cap: int,
+        clients_per_round: int,
+        max_reports: int,
         seed: int,
     ) -> None:
-        whole(rounds=rounds, cohort=cohort, cap=cap)
+        whole(
+            rounds=rounds, clients_per_round=clients_per_round, max_reports=max_reports
+        )
         self.hosted = dict(hosted)
         self.rounds = rounds
-        self.cohort = cohort
-        self.cap = cap
+        self.clients_per_round = clients_per_round
+        self.max_reports = max_reports
         self.seed = seed
         people = sum(self.hosted.values())
-        needed = math.ceil(rounds * cohort / min(cap, rounds))
+        reports = rounds * clients_per_round
+        needed = math.ceil(reports / min(max_reports, rounds))
         if needed > people:
-            least = math.ceil(rounds * cohort / people) if people >= cohort else None
-            advice = f"Raise cap to {least}, or ask fewer." if least else "Ask fewer."
+            advice = "Ask fewer."
+            if people >= clients_per_round:
+                enough = math.ceil(reports / people)
+                advice = f"Raise max_reports to {enough}, or ask fewer."
             raise ConfigError(
-                f"rounds={rounds} of cohort={cohort} need {rounds * cohort:,} reports, "
-                f"and nobody gives more than cap={cap}: that takes {needed:,} people, "
-                f"and there are {people:,}. Missing: {needed - people:,}. {advice}",
+                f"rounds={rounds} with clients_per_round={clients_per_round} need "
+                f"{reports:,} reports, and nobody gives more than "
+                f"max_reports={max_reports}: that takes {needed:,} people, and there "
+                f"are {people:,}. Missing: {needed - people:,}. {advice}",
                 effect=Effect.NOTHING_CHARGED,
             )
         self.asked = np.zeros(people, dtype=np.int32)
@@ -210,29 +217,31 @@ class Cohorts:
 
     def pick(self, round: int) -> dict[str, Tensor]:
         """The cohort of this round, counted from 1, by party. Too few people below the
-        cap → BudgetExceeded.
+        `max_reports` → BudgetExceeded.
         """
         rng = np.random.default_rng((self.seed, round))
         later = self.rounds - round
-        left = np.where(self._here, self.cap - self.asked, 0)
+        left = np.where(self._here, self.max_reports - self.asked, 0)
         able = np.flatnonzero(left > 0)
-        if len(able) < self.cohort:
+        if len(able) < self.clients_per_round:
             raise BudgetExceeded(
-                f"{len(able):,} people are below the cap of {self.cap} reports, and a "
-                f"cohort is {self.cohort}.",
+                f"{len(able):,} people are below max_reports={self.max_reports}, and "
+                f"clients_per_round={self.clients_per_round}.",
                 effect=Effect.NOTHING_SENT,
             )
-        drawn = rng.choice(able, self.cohort, replace=False)
+        drawn = rng.choice(able, self.clients_per_round, replace=False)
         # Whoever has no more reports left than rounds follow is missed later: so many
         # of them can be spared now.
         spare = max(
-            0, int(np.minimum(left, later).sum(dtype=np.int64)) - later * self.cohort
+            0,
+            int(np.minimum(left, later).sum(dtype=np.int64))
+            - later * self.clients_per_round,
         )
         if np.count_nonzero(left[drawn] <= later) > spare:
             scarce = able[left[able] <= later]
             plenty = able[left[able] > later]
-            many = min(len(plenty), self.cohort - spare)
-            parts = ((plenty, many), (scarce, self.cohort - many))
+            many = min(len(plenty), self.clients_per_round - spare)
+            parts = ((plenty, many), (scarce, self.clients_per_round - many))
             drawn = np.concatenate(
                 [rng.choice(part, size, replace=False) for part, size in parts if size]
             )
@@ -299,7 +308,7 @@ class Rounds(Run):
     def plan_rounds(self) -> None:
         told = {
             key: getattr(self.config, key)
-            for key in ("rounds", "cohort", "cap", "seed")
+            for key in ("rounds", "clients_per_round", "max_reports", "seed")
         }
         self.cohorts = Cohorts(self.hosted, **told)
 

@@ -68,7 +68,7 @@ def _spends(config: Any, budget: Budget) -> Spend | None:
     """What all reports of a person spend, where the settings state their ε."""
     report = getattr(config, "epsilon_report", None)
     if report:
-        return {PureDp(report): int(getattr(config, "cap", 1))}
+        return {PureDp(report): int(getattr(config, "max_reports", 1))}
     total = getattr(config, "epsilon_total", None)
     return None if total is None else {PureDp(total): 1}
 

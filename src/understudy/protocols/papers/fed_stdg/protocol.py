@@ -3,16 +3,16 @@ draws synthetic series.
 
 Jiang, dissertation, TUM 2024, chapter 5: Algorithms 6 (SubMDS), 7 (MagRR) and 8, Eq.
 5.4–5.10.
-Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → global_rate, r
-→ decay, T_pat → patience, t_pat → `notes["waited"]`, M_t → `Round.weights`, ε = ε_idx +
-ε_mag → `epsilon_report`, ε_mag/ε → magnitude_share, k/d → top, ρ → rate, ς* → share,
-SubMDS → reporter "sub-mds"; SignDS-S, -E and -M are "ps", "naive" and "em-mds".
-Differs from the paper: every participation of a person is charged, and their number is
-capped. The paper's ε is that of one update, and at its settings a person gives more
-than a hundred (Stock); both figures are stated. Where no number of indices reaches ς*,
-one index is sent: the likeliest choice to hit of all. At k/d = 0.05 that is so for
-SubMDS at ε = 0.5 and for SignDS-E and -M up to ε = 4, so that the paper's Table 5.3,
-whose rows differ there, cannot have been made with ς* = 0.8.
+Paper → code: T → rounds, N → clients_per_round, E → epochs, η → learning_rate, γ →
+global_rate, r → decay, T_pat → patience, t_pat → `notes["waited"]`, M_t →
+`Round.weights`, ε = ε_idx + ε_mag → `epsilon_report`, ε_mag/ε → magnitude_share, k/d →
+top, ρ → rate, ς* → share, SubMDS → reporter "sub-mds"; SignDS-S, -E and -M are "ps",
+"naive" and "em-mds". Differs from the paper: every participation of a person is
+charged, and their number is capped. The paper's ε is that of one update, and at its
+settings a person gives more than a hundred (Stock); both figures are stated. Where no
+number of indices reaches ς*, one index is sent: the likeliest choice to hit of all. At
+k/d = 0.05 that is so for SubMDS at ε = 0.5 and for SignDS-E and -M up to ε = 4, so that
+the paper's Table 5.3, whose rows differ there, cannot have been made with ς* = 0.8.
 """
 
 import warnings
@@ -57,7 +57,7 @@ class Config(Settings):
 
     reporter: str = "sub-mds"
     rounds: int = 1000
-    cohort: int = 50
+    clients_per_round: int = 50
     optimizer: str = "adam"
     top: float | None = 0.05
     adaptive: bool | None = setting(

@@ -6,8 +6,8 @@ Ren et al., "LoPub" (IEEE TIFS 2018), and Wang et al., on copula functions (IEEE
 Paper → code: H → hashes, φ → threshold, p_f → `Rappor.flip_rate`, w → the columns of
 two levels and more.
 Differs from the papers: hash functions follow from a public seed; ε is set, and p_f
-follows from it; a person who has several rows reports on `cap` of them, drawn at
-random, and pays for each report. Who has fewer rows reports on one of them again, so
+follows from it; a person who has several rows reports on `max_reports` of them, drawn
+at random, and pays for each report. Who has fewer rows reports on one of them again, so
 that nobody's number of rows can be seen.
 
 Guarantee: ε-LDP: all reports of a person together cost at most `epsilon_total`, against
@@ -44,7 +44,7 @@ from understudy.privacy.local.rappor import BOUNDS, Rappor
 from understudy.protocols.core import Parties
 from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.cross_device.host import Call, Hosting, HostParty, Reported
-from understudy.protocols.cross_device.reporting import MOST_CAP
+from understudy.protocols.cross_device.reporting import MOST_REPORTS
 from understudy.protocols.cross_device.run import Survey, TableOpening, own_table
 from understudy.protocols.papers.fed_wae.lopub_fit import (
     Estimates,
@@ -58,15 +58,17 @@ MAX_HASHES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Config(PeopleApart):
-    """`epsilon_total` is for all `cap` reports; `bound`: p_f by Eq. 4.7 or exactly;
-    `clique`, `cells` limit tables.
+    """`epsilon_total` is for all `max_reports` reports; `bound`: p_f by Eq. 4.7 or
+    exactly; `clique`, `cells` limit tables.
     """
 
     method: str = setting("lopub", choice(*METHODS), "lopub or locop")
     epsilon_total: float = setting(
         8.0, POSITIVE, "price of all reports of a person together"
     )
-    cap: int = setting(1, whole_to(MOST_CAP), "the most reports of one person")
+    max_reports: int = setting(
+        1, whole_to(MOST_REPORTS), "the most reports of one person"
+    )
     hashes: int = setting(
         4, whole_to(MAX_HASHES), "hash functions of a column's Bloom filter"
     )
@@ -102,7 +104,7 @@ class Config(PeopleApart):
                 )
         return Rappor(
             sizes=sizes,
-            epsilon=self.epsilon_total / self.cap,
+            epsilon=self.epsilon_total / self.max_reports,
             hashes=self.hashes,
             bound=self.bound,
             seed=self.seed,
@@ -134,7 +136,7 @@ class LoPubParty(HostParty):
         config = Config(**ask.config)
         self.mechanism = config.mechanism(table.schema)
         self.first: Tensor | None = None  # where each person begins among their rows
-        return Hosting(population_of(table), self.mechanism.event, config.cap)
+        return Hosting(population_of(table), self.mechanism.event, config.max_reports)
 
     def reports(self, ask: LoPubRound) -> Value:
         """Packed bits: uint8, (people, ⌈width/8⌉)."""
@@ -180,7 +182,7 @@ class LoPub(Survey):
 
     def plan_rounds(self) -> None:
         starts = range(0, max(self.hosted.values()), self.config.batch)
-        self.turns = list(product(range(self.config.cap), starts))
+        self.turns = list(product(range(self.config.max_reports), starts))
         self.rounds = len(self.turns)
 
     def asks(self, round: int) -> dict[str, LoPubRound]:

@@ -4,9 +4,9 @@ decoder draws synthetic rows.
 Jiang, dissertation, TUM 2024, chapter 4: Algorithms 4 and 5, Eq. 4.3–4.6; Jiang, Zhou,
 Grossklags, "Privacy-preserving high-dimensional data collection with federated
 generative autoencoder" (PoPETs 2022(1)).
-Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → global_rate,
-M_t → `Round.weights`, SIGNDS → reporter "ps", ξ = k/d → top, ε → epsilon_total, t_r →
-cap, ε_r = ε/t_r → `epsilon_report`, λ → penalty.
+Paper → code: T → rounds, N → clients_per_round, E → epochs, η → learning_rate, γ →
+global_rate, M_t → `Round.weights`, SIGNDS → reporter "ps", ξ = k/d → top, ε →
+epsilon_total, t_r → max_reports, ε_r = ε/t_r → `epsilon_report`, λ → penalty.
 Differs from the paper: the encoding of rows is public and fitted on nothing, and so
 numbers and dates are cut into the bins of the schema; a sampled row draws each column
 from the decoder's odds, where the paper takes the largest (`sample(draw="argmax")`);
@@ -51,7 +51,7 @@ class Config(Settings):
 
     reporter: str = "ps"
     rounds: int = 5000
-    cohort: int = 10
+    clients_per_round: int = 10
     optimizer: str = "adam"
     hidden: int | None = setting(None, WHOLE, "width of the hidden layers")
     latent: int | None = setting(

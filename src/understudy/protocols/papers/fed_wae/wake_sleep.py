@@ -4,8 +4,8 @@ the encoder at no price.
 Hinton, Dayan, Frey, Neal (Science 1995; `models/nets/wae.py`), under the rounds of
 DP-Fed-WAE (Jiang, dissertation, TUM 2024, Algorithm 5), with the mean of the last
 models as the result (Polyak, Juditsky, SIAM J. Control 1992).
-Paper → code: T → rounds, N → cohort, γ → global_rate, ε → epsilon_total, t_r → cap, ξ =
-k/2d → top.
+Paper → code: T → rounds, N → clients_per_round, γ → global_rate, ε → epsilon_total, t_r
+→ max_reports, ξ = k/2d → top.
 
 Why beside `fed-wae`: there the encoder, half of all weights, and the distance of its
 latents from the prior are learned from the same few reports. Here all reports are about
@@ -16,9 +16,8 @@ the sign of a person's own update, as Adam has it, adds up to the median person:
 column that few people have then dies out.
 
 Guarantee: ε-LDP per person, against anyone, the server included: a person's reports
-together cost `cap` uses of the reporter. The server computes on reports and on rows
-that it dreamt, which is post-processing.
-Edges: tables alone.
+together cost `max_reports` uses of the reporter. The server computes on reports and on
+rows that it dreamt, which is post-processing. Edges: tables alone.
 """
 
 import math
@@ -61,7 +60,7 @@ class Config(Settings):
 
     reporter: str = "proportional"
     rounds: int = 500
-    cohort: int = 100
+    clients_per_round: int = 100
     epochs: int = 1
     learning_rate: float = 1.0
     hidden: int = setting(32, WHOLE, "width of the hidden layers")
@@ -100,7 +99,7 @@ class Config(Settings):
         if self.global_rate is not None:
             return self.global_rate
         return (
-            _STEP_LENGTH * math.sqrt(self.cohort / self.rounds)
+            _STEP_LENGTH * math.sqrt(self.clients_per_round / self.rounds)
             if self.reporter in SELECTION
             else 0.05
         )

@@ -3,8 +3,8 @@ that it made up.
 
 Li, Wei, Ma, Shu, "DP-GenFL: A Local Differentially Private Federated Learning System
 through Generative Data" (supplementary file), Algorithms A1, B1 and B2.
-Paper → code: N clients → people, 30 a round → cohort, T → rounds, γ → share, (ε_i, δ_i)
-→ epsilon, delta, C → clip_norm, w^(t) → weights, 5 local iterations → steps.
+Paper → code: N clients → people, 30 a round → clients_per_round, T → rounds, γ → share,
+(ε_i, δ_i) → epsilon, delta, C → clip_norm, w^(t) → weights, 5 local iterations → steps.
 Differs from the paper: real rows get per-sample DP-SGD; the paper clips and noises one
 gradient a round. Its GAN sees raw rows without noise, and the term for that in its
 Theorem 1 cannot be computed: the faithful mode is charged as what it is, a release
@@ -88,10 +88,10 @@ class Config(usual.PeopleApart):
     at 0.02, MLP of 512. A party builds this anew from what the server sends: its ranges
     (`gradients/limits.py`) hold whoever the server is. Only where `rows_are_people` (a
     client is a site, not a phone) may a ledger of people hold the prices. `epsilon` and
-    `delta` are for all that a client may do in the run: `cap` reports, or one a round
-    where there are fewer rounds, and with `dp_generator` its GAN. `rows` is a nominal,
-    public number of rows per client: a row is in a batch with chance batch/rows,
-    whatever a client really has; as many synthetic rows are made.
+    `delta` are for all that a client may do in the run: `max_reports` reports, or one a
+    round where there are fewer rounds, and with `dp_generator` its GAN. `rows` is a
+    nominal, public number of rows per client: a row is in a batch with chance
+    batch/rows, whatever a client really has; as many synthetic rows are made.
     """
 
     target: str | None = usual.target()
@@ -111,8 +111,8 @@ class Config(usual.PeopleApart):
     )
     delta: float = setting(1e-5, between(0, 1), "δ of the price")
     rounds: int = setting(80, within_limits("rounds"), "rounds of training")
-    cohort: int = setting(30, WHOLE, "people who report in a round")
-    cap: int = setting(48, WHOLE, "the most reports of one person")
+    clients_per_round: int = setting(30, WHOLE, "people who report in a round")
+    max_reports: int = setting(48, WHOLE, "the most reports of one person")
     steps: int = setting(
         5, within_limits("steps"), "local steps of a client in a round"
     )
@@ -166,8 +166,9 @@ class Config(usual.PeopleApart):
         return 1.0
 
     @property
-    def max_reports(self) -> int:
-        return min(self.cap, self.rounds)
+    def reports_per_person(self) -> int:
+        """The most that one may give, where rounds are fewer than `max_reports`."""
+        return min(self.max_reports, self.rounds)
 
     @property
     def unguarded(self) -> tuple[str, ...]:
@@ -202,9 +203,9 @@ class Config(usual.PeopleApart):
 
     def priced_spend(self, noise: float) -> Spend:
         """All that a client may do in the run, but for a GAN that no noise protects."""
-        whole_run = flatten(self.report_event(noise), self.max_reports) + flatten(
-            self.generation_event(noise)
-        )
+        whole_run = flatten(
+            self.report_event(noise), self.reports_per_person
+        ) + flatten(self.generation_event(noise))
         return {
             event: count
             for event, count in whole_run.items()
@@ -291,7 +292,7 @@ class GenFlParty(HostParty):
         return Hosting(
             population,
             config.report_event(self.noise),
-            config.max_reports,
+            config.reports_per_person,
             config.generation_event(self.noise),
         )
 

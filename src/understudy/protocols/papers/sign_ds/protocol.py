@@ -3,8 +3,9 @@ indices.
 
 Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1; chapter 3 of Jiang,
 dissertation, TUM 2024.
-Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → global_rate,
-M_t → `Round.weights`, LDP-DimSel → reporter; k, h and ε stand in `reporting`.
+Paper → code: T → rounds, N → clients_per_round, E → epochs, η → learning_rate, γ →
+global_rate, M_t → `Round.weights`, LDP-DimSel → reporter; k, h and ε stand in
+`reporting`.
 Differs from the paper: every participation of a person is charged, and their number is
 capped. The paper's ε is that of one report, and at its settings a client gives 18 to
 125; both figures are stated. γ = 0.05 is taken to go with the sum of the signs: with
@@ -52,7 +53,7 @@ class Config(Settings):
 
     @property
     def sign_step(self) -> float:
-        return 0.05 * self.cohort
+        return 0.05 * self.clients_per_round
 
     def network_for(self, features: Features) -> Network:
         size = prod(features.shape)
