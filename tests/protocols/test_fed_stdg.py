@@ -433,7 +433,7 @@ def test_a_run_file_of_series_gives_a_table_of_series(tmp_path: Path) -> None:
     )
     (tmp_path / "run.toml").write_text(
         'protocol = "fed-stdg"\nout = "out"\nrows = 7\n\n[settings]\nepsilon_total = '
-        "8.0\ncap = 2\nrounds = 4\n"
+        "8.0\nmax_reports = 2\nrounds = 4\n"
         'clients_per_round = 5\nepochs = 1\nhidden = 4\nlatent = 2\ndevice = "cpu"\n\n'
         + party.format(0)
         + "\n"
