@@ -161,6 +161,14 @@ holds = {highest = "a"}
 ["a above b"]
 like = "a first"
 holds = "a > `b (2)` + 0.05"
+["lead"]
+csv = "ours.csv"
+lines = ["dataset"]
+over = "method"
+value = "auc"
+shows = "a - `b (2)`"
+times = 100
+as = ".0f"
 """
 
 
@@ -175,6 +183,7 @@ def test_a_claim_of_order_is_recomputed_and_its_sentence_is_kept(
     page = "so <!-- claim: a first -->a is first on both<!-- end -->, by half a point."
     assert readme.filled(page, claims) == page
     assert claims["a above b"]() == ""
+    assert claims["lead"]() == "10 and 20"
 
 
 @pytest.mark.parametrize(

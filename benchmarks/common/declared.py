@@ -26,6 +26,7 @@ Without `columns` a file is shown as it stands; with `text` in their place it is
 figure of a sentence. The column `file` says which of several files a row is from.
 With `holds` it is a claim, of order for example (`common/claims.py`): the README marks
 the sentence, `<!-- claim: NAME -->so said<!-- end -->`, which stays as it is written.
+With `shows` it is a figure worked out of several lines (`common/claims.py`, too).
 `{column:statistic style format}`: the mean, or first, min, max, sum, half (of the
 range), sem, n (how many different values), count; bare (.5), short (three digits),
 spread (mean ± half the range), tight (mean ±.02); a format as Python has it. `{column}`
@@ -41,7 +42,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from common.claims import holds
+from common.claims import holds, worked_out
 from common.markdown import once, short, table
 from common.rows import as_it_stands
 
@@ -125,6 +126,8 @@ def tables(path: Path) -> dict[str, Callable[[], str]]:
         over = declared.get("each")
         if "holds" in declared:
             made[name] = partial(_claimed, path.parent, declared, name)
+        elif "shows" in declared:
+            made[name] = partial(_worked_out, path.parent, declared)
         elif over:
             for value in declared["names"][over]:
                 made[str(value)] = partial(
@@ -149,6 +152,10 @@ def _claimed(folder: Path, declared: Declared, name: str) -> str:
             f"{', '.join(map(str, lines.index[~lines]))}."
         )
     return ""
+
+
+def _worked_out(folder: Path, declared: Declared) -> str:
+    return worked_out(selected(folder, declared), declared)
 
 
 def _text(folder: Path, declared: Declared, only: str = "") -> str:
