@@ -711,6 +711,13 @@ CASES = [
         lambda: vertical(3),
         whole_price_at_begin=True,
     ),
+    Case(
+        "Gram, columns, encrypted products",
+        "gram",
+        MIXTURE | {"products": "encrypted", "target": "smoker"},
+        lambda: vertical(2),
+        whole_price_at_begin=True,
+    ),
     RowsCase(
         "Gram, rows, three parties",
         "gram",

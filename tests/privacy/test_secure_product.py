@@ -119,6 +119,27 @@ def test_words_and_signed_numbers_are_inverse(ring: Ring) -> None:
     )
 
 
+@pytest.mark.parametrize("bits", [2, 20, 31, 33, 63])
+def test_numbers_wrap_around_at_any_number_of_bits(bits: int) -> None:
+    ring = Ring(bits)
+    numbers = np.array([0, 1, -1, 2 ** (bits - 1) - 1, -(2 ** (bits - 1))])
+    words = ring.words(numbers)
+    assert ring.signed(words).tolist() == numbers.tolist()
+    most = ring.dtype.type(2**bits - 1)
+    sent = ring.from_bytes(ring.to_bytes(words), len(words))
+    assert (sent <= most).all()
+    assert ring.signed(sent).tolist() == numbers.tolist()
+    above = words + ring.dtype.type(2**bits - 1) + ring.dtype.type(1)
+    assert ring.signed(above).tolist() == numbers.tolist()
+    assert ring.to_bytes(above) == ring.to_bytes(words)
+
+
+def test_the_least_ring_holds_the_numbers_and_no_smaller_one_does() -> None:
+    for largest in (1, 2, 7, 8, 100_000, 2**40):
+        bits = Ring.least(largest).bits
+        assert 2 ** (bits - 1) > largest >= 2 ** (bits - 2)
+
+
 def test_the_ring_is_the_smaller_one_that_holds_the_numbers() -> None:
     assert Ring.holding(2**31 - 1) == Ring(32)
     assert Ring.holding(2**31) == Ring(64)
@@ -226,8 +247,9 @@ def test_a_side_goes_on_from_its_state(ring: Ring) -> None:
 
 
 def test_bad_rings_seeds_and_lengths_are_refused() -> None:
-    with pytest.raises(ConfigError, match="bits"):
-        Ring(16)
+    for bits in (1, 65, 32.0):
+        with pytest.raises(ConfigError, match="bits"):
+            Ring(bits)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="seed"):
         Ring(32).uniform(b"short", 0, 1)
     with pytest.raises(MessageError, match="were due"):

@@ -54,7 +54,7 @@ Guarantee: as above, for B's people `Room.event`, for A's nothing but what LWE h
 Everything but m, r, e′, e″ and F follows from A's secret and from what both sides name
 the rows by (`place`): the same rows are encrypted to the same bytes, and no two rows
 under one key share a row of M.
-Edges: room for too few people, or a price above 2⁻⁴⁰ in zCDP → ConfigError. An A that
+Edges: counts of so many people, or a price above 2⁻⁴⁰ in zCDP → ConfigError. An A that
 departs can encrypt other numbers than 0 and 1, as it can make up rows: a person then
 moves B's counts by more, and noise for 1 does not hide them; nothing here proves that
 it does not. With errors or keys that are no Gaussians it can take more from N than
@@ -64,7 +64,7 @@ Every count is off with a probability below 2⁻⁶⁴.
 
 import hmac
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -101,6 +101,11 @@ _DRAWN = 20  # log2 of the largest noise that is drawn in one
 _ABOVE = 1 + 2.0**-30
 
 
+def dearest_answer() -> DpEvent:
+    """What an answer costs at most."""
+    return GaussianDpEvent(1 / math.sqrt(2 * MOST))
+
+
 def least_dimension(bits: int) -> int:
     """The dimension that a q of so many bits takes, between two lines of `STANDARD`."""
     lines = list(STANDARD.items())
@@ -112,29 +117,24 @@ def least_dimension(bits: int) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """What fits into a word beside the counts of so many `people` modulo 2^`bits`, for
-    A's columns and B's levels (`widths`).
+    """What fits into a word beside counts modulo 2^`bits`, of fewer than 2^(bits − 1)
+    people, for A's columns and B's levels (`widths`).
 
     Edges: no room for a flood, or one that hides too little → ConfigError.
     """
 
     bits: int
-    people: int
     widths: tuple[int, int]
     dimension: int = DIMENSION
 
     def __post_init__(self) -> None:
-        counts = 2 ** (self.bits - 1)
-        if self.people >= counts:
-            raise ConfigError(
-                f"counts of {self.people:,} people do not fit modulo 2^{self.bits}.",
-                effect=Effect.NOTHING_CHARGED_OR_SENT,
-            )
         if self.flood < 0 or self.rho > MOST:
+            own, other = self.widths
             raise ConfigError(
-                f"encrypted products of {self.people:,} people with {self.widths[0]:,} "
-                f"and {self.widths[1]:,} levels do not fit into 64 bits: what hides "
-                "the errors would cost more than 2^-40.",
+                f"encrypted products of {own:,} and {other:,} levels with counts of "
+                f"{self.bits} bits do not fit into 64 bits: what hides the errors "
+                "would cost more than 2^-40 in zCDP. Take fewer levels, or dealt "
+                "products.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
@@ -146,14 +146,14 @@ class Room:
     @property
     def errors(self) -> int:
         """|L|, at most."""
-        return CUT * (self.people + 2 * self.dimension + 1)
+        return CUT * ((1 << (self.bits - 1)) + 2 * self.dimension)
 
     @property
     def flood(self) -> int:
         """log2 of the flood's scale: the largest for which a count is off with a
         probability below 2⁻⁶⁴. Negative: there is no room.
         """
-        left = self.step // 2 - self.errors
+        left = self.step / 2 - self.errors
         if left <= 0:
             return -1
         cells = 2 * math.prod(self.widths) * 2**_WRONG
@@ -187,28 +187,36 @@ class Room:
         return GaussianDpEvent(self.multiplier)
 
     @property
-    def answer_bytes(self) -> int:
-        own, other = self.widths
-        return 8 * other * (self.dimension + own)
+    def holds(self) -> int:
+        """The most people."""
+        return (1 << (self.bits - 1)) - 1
 
 
 class Encryptor:
     """A's side. `secret`: 32 bytes that are A's alone, of one session and stage.
-    `public`: what M follows from, of the same.
+    `public`: what M follows from, of the same. One encryption of its rows serves every
+    B, whose `Room` has the same bits and columns.
 
     Guarantee: see the module.
     Edges: a place that was encrypted before → MessageError, since other rows under the
     same words of M would show the difference.
     """
 
-    def __init__(self, secret: bytes, public: bytes, room: Room) -> None:
-        self.room = room
+    def __init__(
+        self,
+        secret: bytes,
+        public: bytes,
+        bits: int,
+        width: int,
+        dimension: int = DIMENSION,
+    ) -> None:
+        self.bits = bits
+        self.width = width
+        self.dimension = dimension
         self._secret = secret
         self._public = public
         self._places = set[bytes]()
-        self._key: Small | None = self._drawn(
-            _ternary, b"key", most=_KEY * room.dimension
-        )
+        self._key: Small | None = self._drawn(_ternary, b"key", most=_KEY * dimension)
 
     @property
     def key(self) -> Small:
@@ -219,43 +227,40 @@ class Encryptor:
 
     def public_key(self) -> Words:
         """K = M₀·S + E₀: (d, a)."""
-        dimension = self.room.dimension
-        most = _KEY_ERRORS * dimension * ERROR**2
+        most = _KEY_ERRORS * self.dimension * ERROR**2
         errors = self._drawn(draw_errors, b"public key", most=most)
-        return self._times(_zeros(self._public), dimension) + WORDS.words(errors)
+        return self._times(_zeros(self._public), self.dimension) + WORDS.words(errors)
 
     def encrypt(self, place: bytes, rows: Bits) -> Words:
         """C = M·S + E + Δ·X for the rows at this place: (n, a)."""
-        if rows.ndim != 2 or rows.shape[1] != self.room.widths[0]:
+        if rows.dtype != np.bool_ or rows.ndim != 2 or rows.shape[1] != self.width:
             raise MessageError(
-                f"rows of {self.room.widths[0]} columns were due, not {rows.shape}.",
+                f"rows of {self.width} columns of 0/1 were due, not {rows.shape} of "
+                f"{rows.dtype}.",
                 effect=Effect.NOTHING_SENT,
             )
-        if rows.dtype != np.bool_:
-            raise MessageError("rows of 0/1 were due.", effect=Effect.NOTHING_SENT)
         if place in self._places:
             raise MessageError("these rows were sent.", effect=Effect.NOTHING_SENT)
         self._places.add(place)
         words = self._times(_rows(self._public, place), len(rows))
         errors = draw_errors(_derived(self._secret, b"rows " + place), rows.shape)
         words += WORDS.words(errors)
-        words += rows * np.uint64(self.room.step)
+        words += rows * np.uint64(2 ** (64 - self.bits))
         return words
 
-    def share(self, data: bytes) -> Words:
+    def share(self, data: bytes, levels: int) -> Words:
         """Its share of every count, (a, b), modulo 2^bits, from B's answer.
         Edges: an answer of another size → MessageError.
         """
-        share = self.noisy(data) + np.uint64(self.room.step // 2)
-        share >>= np.uint64(64 - self.room.bits)
+        share = self.noisy(data, levels) + np.uint64(2 ** (63 - self.bits))
+        share >>= np.uint64(64 - self.bits)
         return share.T
 
-    def noisy(self, data: bytes) -> Words:
+    def noisy(self, data: bytes, levels: int) -> Words:
         """v − u·S: Δ times its share, and N. (b, a)."""
-        own, other = self.room.widths
-        words = WORDS.from_bytes(data, other, self.room.dimension + own)
-        sums = np.ascontiguousarray(words[:, : self.room.dimension])
-        return words[:, self.room.dimension :] - _right(sums, self.key)
+        words = WORDS.from_bytes(data, levels, self.dimension + self.width)
+        sums = words[:, : self.dimension]
+        return words[:, self.dimension :] - _right(sums, self.key)
 
     def forget(self) -> None:
         """Overwrite the key."""
@@ -268,9 +273,9 @@ class Encryptor:
         self, draw: Callable[[bytes, tuple[int, ...]], Small], what: bytes, most: float
     ) -> Small:
         """(d, a) numbers; a column whose squares add up to more is drawn again."""
-        shape = (self.room.dimension, self.room.widths[0])
+        shape = (self.dimension, self.width)
         drawn = np.zeros(shape, dtype=np.int8)
-        pending = np.ones(shape[1], dtype=np.bool_)
+        pending = np.ones(self.width, dtype=np.bool_)
         tries = 0
         while pending.any():
             seed = _derived(self._secret, b"%s %d" % (what, tries))
@@ -280,52 +285,58 @@ class Encryptor:
         return drawn
 
     def _times(self, seed: bytes, rows: int) -> Words:
-        parts = [
-            _right(block, self.key)
-            for _, block in _matrix(seed, rows, self.room.dimension)
-        ]
-        width = self.room.widths[0]
-        return np.concatenate(parts) if parts else np.zeros((0, width), WORDS.dtype)
+        product = np.empty((rows, self.width), dtype=WORDS.dtype)
+        for at, block in _matrix(seed, rows, self.dimension):
+            product[at] = _right(block, self.key)
+        return product
 
 
 class Adder:
-    """B's side: it adds up, and answers once. `public`: as A has it."""
+    """B's side, for the rows of several A by name: it adds up, and answers each once.
+    `public`: as they have it.
+    """
 
-    def __init__(self, public: bytes, room: Room) -> None:
-        self.room = room
+    def __init__(self, public: bytes, rooms: Mapping[str, Room]) -> None:
+        self.rooms = rooms
         self._public = public
-        own, other = room.widths
-        self._sums = np.zeros((other, room.dimension + own), dtype=WORDS.dtype)
+        self._sums = {
+            name: np.zeros((room.widths[1], room.dimension + room.widths[0]), np.uint64)
+            for name, room in rooms.items()
+        }
 
-    def add(self, place: bytes, ciphertexts: Words, rows: Bits) -> None:
-        """Add up the words of these people over each of their levels."""
-        own, other = self.room.widths
-        if ciphertexts.shape != (len(rows), own) or rows.shape[1:] != (other,):
-            raise MessageError(
-                f"{len(rows):,} encrypted rows of {own} columns were due, not "
-                f"{ciphertexts.shape}.",
-                effect=Effect.NOTHING_COMPUTED,
-            )
-        seed = _rows(self._public, place)
-        for at, block in _matrix(seed, len(rows), self.room.dimension):
+    def add(self, place: bytes, sent: Mapping[str, Words], rows: Bits) -> None:
+        """Add up the words of these people, by sender, over each of their levels."""
+        for name, words in sent.items():
+            own, other = self.rooms[name].widths
+            if words.shape != (len(rows), own) or rows.shape[1:] != (other,):
+                raise MessageError(
+                    f"{len(rows):,} encrypted rows of {own} columns were due, not "
+                    f"{words.shape}.",
+                    effect=Effect.NOTHING_COMPUTED,
+                )
+        if not sent:
+            return
+        dimension = self.rooms[next(iter(sent))].dimension
+        for at, block in _matrix(_rows(self._public, place), len(rows), dimension):
             levels = rows[at].T
-            self._sums[:, : self.room.dimension] += _left(levels, block)
-            self._sums[:, self.room.dimension :] += _left(levels, ciphertexts[at])
+            matrix_sums = _left(levels, block)
+            for name, words in sent.items():
+                self._sums[name][:, :dimension] += matrix_sums
+                self._sums[name][:, dimension:] += _left(levels, words[at])
 
-    def answer(self, public_key: Words, rng: Rng) -> tuple[bytes, Words]:
-        """What A is sent, and B's share of every count, (a, b), modulo 2^bits. `rng`:
-        for this answer alone.
+    def answer(self, name: str, public_key: Words, rng: Rng) -> tuple[bytes, Words]:
+        """What this A is sent, and B's share of every count, (a, b), modulo 2^bits.
+        `rng`: for this answer alone.
         """
-        room = self.room
+        room = self.rooms[name]
         own, other = room.widths
         if public_key.shape != (room.dimension, own):
             raise MessageError("a public key was due.", effect=Effect.NOTHING_COMPUTED)
-        words = self._sums.copy()
+        words = self._sums[name].copy()
         sums = words[:, : room.dimension]
         sealed = words[:, room.dimension :]
         r = _ternary(rng.bytes(32), (other, room.dimension))
-        seed = _zeros(self._public)
-        for at, block in _matrix(seed, room.dimension, room.dimension):
+        for at, block in _matrix(_zeros(self._public), room.dimension, room.dimension):
             sums += _left(r[:, at], block)
         sealed += _left(r, public_key)
         words += WORDS.words(draw_errors(rng.bytes(32), words.shape))
@@ -337,10 +348,10 @@ class Adder:
         return WORDS.to_bytes(words), share.T
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sums": WORDS.signed(self._sums)}
+        return {name: WORDS.signed(sums) for name, sums in self._sums.items()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._sums = WORDS.words(state["sums"])
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._sums = {name: WORDS.words(sums) for name, sums in state.items()}
 
 
 def draw_errors(seed: bytes, shape: tuple[int, ...]) -> Small:

@@ -47,22 +47,34 @@ _CHUNK_ROWS = 1 << 13
 
 @dataclass(frozen=True)
 class Ring:
-    """The whole numbers modulo 2^`bits`, as unsigned numpy arrays."""
+    """The whole numbers modulo 2^`bits`, as unsigned numpy arrays of 32 or 64 bits: the
+    upper ones of a word mean nothing, and are gone in whatever is sent or read.
+    """
 
     bits: int = 32
 
     def __post_init__(self) -> None:
-        if self.bits not in (32, 64):
-            raise ConfigError(f"bits must be 32 or 64, not {self.bits!r}.")
+        if type(self.bits) is not int or not 2 <= self.bits <= 64:
+            raise ConfigError(f"bits must lie between 2 and 64, not {self.bits!r}.")
 
     @classmethod
     def holding(cls, largest: float) -> "Ring":
         """The smaller ring in which all numbers from −largest to largest differ."""
         return cls(32 if largest < 2**31 else 64)
 
+    @classmethod
+    def least(cls, largest: float) -> "Ring":
+        """The smallest ring in which they do."""
+        return cls(1 + math.ceil(math.log2(largest + 1)))
+
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(f"<u{self.bits // 8}")
+        return np.dtype("<u4" if self.bits <= 32 else "<u8")
+
+    @property
+    def _unused(self) -> int:
+        """Bits of a word."""
+        return 8 * self.dtype.itemsize - self.bits
 
     def words(self, numbers: NDArray[Any] | Tensor) -> Words:
         """Signed or unsigned whole numbers, taken modulo 2^bits."""
@@ -73,10 +85,15 @@ class Ring:
         """The numbers between −2^(bits−1) and 2^(bits−1) that these words stand for:
         int64.
         """
-        return torch.from_numpy(words.view(f"<i{self.bits // 8}").astype(np.int64))
+        signed = np.dtype(f"<i{self.dtype.itemsize}")
+        shifted = (words << self.dtype.type(self._unused)).view(signed)
+        numbers = shifted >> signed.type(self._unused)
+        return torch.from_numpy(numbers.astype(np.int64))
 
     def to_bytes(self, words: Words) -> bytes:
-        return words.astype(self.dtype, copy=False).tobytes()
+        used = self.dtype.type(2**self.bits - 1)
+        data: bytes = (words.astype(self.dtype, copy=False) & used).tobytes()
+        return data
 
     def from_bytes(self, data: bytes, *shape: int) -> Words:
         """The inverse of `to_bytes`. Edges: another size than `shape` needs →

@@ -16,7 +16,8 @@ Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in on
 against the server, against any party, and against an outsider. Each party's ledger is
 charged that whole price; a person pays it once.
 Edges: the server deals the masks of products, so where columns are split it must not
-pool what it knows with a holder; over rows it may, with up to `max_colluding` of them.
+pool what it knows with a holder, unless products are "encrypted"; over rows it may,
+with up to `max_colluding` of them.
 docs/secure_products.md says who sees what.
 """
 
@@ -56,7 +57,14 @@ from understudy.protocols.gram.stages import FineTables, Pairs, TableRows, Three
 from understudy.protocols.joint import run
 from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.pricing import BlockSpec, CellPricing, NoiseAllocation
-from understudy.protocols.joint.stage import Holding, Stage, Study, Terms, expect
+from understudy.protocols.joint.stage import (
+    Holding,
+    Product,
+    Stage,
+    Study,
+    Terms,
+    expect,
+)
 
 MOST_COLUMNS = 64  # among which three are searched
 # noise beyond so many σ would wrap around: once in e^2048; digits may have so many
@@ -143,6 +151,7 @@ class Gram(Study[TableRows]):
         "searched_triples",
         "max_colluding",
         "max_holders_per_person",
+        "products",
     )
     lasting: ClassVar[tuple[str, ...]] = ("fine", "pairs")
     # only the pairs of columns that are with different groups
@@ -294,11 +303,22 @@ class Gram(Study[TableRows]):
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
         most = _MORE * max(1.0, *noise) if self.spiky else max(noise)
-        return (
-            Ring(64)
-            if people is None
-            else Ring.holding(people + len(self.schemas) * _FAR * most)
-        )
+        if people is None:
+            return Ring(64)
+        largest = people + len(self.schemas) * _FAR * most
+        return Ring.least(largest) if self.encrypted else Ring.holding(largest)
+
+    @property
+    def max_answers(self) -> int:
+        """One for every two groups, and for tables of their columns."""
+        return math.comb(len(self.grid.groups), 2) * (1 + self.second)
+
+    def check_bits(self, bits: int) -> None:
+        super().check_bits(bits)
+        if self.encrypted and not self.layout.buys:
+            from understudy.protocols.joint.encrypted import rooms_of
+
+            rooms_of(Product.of_all(self.layout.widths), bits)
 
     def rows(self, holding: Holding) -> TableRows:
         table = holding.rows if holding.aligned is None else holding.aligned

@@ -15,6 +15,7 @@ from understudy.ground.settings import (
     Declared,
     Takes,
     between,
+    choice,
     setting,
 )
 from understudy.protocols.core import settings as usual
@@ -155,6 +156,14 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         usual.RULES,
         "what every row keeps across holders, besides the rules of their schemas "
         "(`data/rules.py`)",
+    )
+
+    products: str = setting(
+        "dealt",
+        choice("dealt", "encrypted"),
+        "how counts of columns at two holders are made: of rows under masks that the "
+        "server deals, or of encrypted rows, where no server with a holder can read "
+        "the others' rows",
     )
 
     @property

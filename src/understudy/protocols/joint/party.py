@@ -20,24 +20,26 @@ charged. One-time masks are for one stage of these terms and this noise alone
 (`stage.digest`). A release is charged once under its keys, whatever state the party is
 put back to: two under the same masks would differ by one party's own sums. With the
 last one the keys are dropped; from `Begin` until then the state is not saved on the
-server's word (`Keep`). What leaves before a release, masked and sealed, is uniform to
-whoever can read it and enters the ledger at no price.
+server's word (`Keep`). What leaves before a release, masked or encrypted and sealed, is
+uniform to whoever can read it and enters the ledger at no price; what noise on sums of
+encrypted rows has to hide is charged before they leave.
 Edges: an ask that is repeated or out of turn, another schema, other settings than
 agreed, terms that the stage refuses, a message of a wrong shape → an error, and nothing
 is charged or sent; a session that is lost begins again with `Begin`, new keys, and a
-new price. Where columns are split the server deals the masks, so it must not pool what
-it knows with a holder (docs/secure_products.md).
+new price. Where columns are split and rows masked the server deals the masks, so it
+must not pool what it knows with a holder (docs/secure_products.md).
 """
 
 import hmac
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dp_accounting import ComposedDpEvent
 from dp_accounting.dp_event import NoOpDpEvent
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.ground.check import whole
@@ -46,7 +48,6 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import KeyPair, blind, connect, fingerprint
 from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
 from understudy.protocols.core.alignment import AlignedParty
@@ -64,6 +65,7 @@ from understudy.protocols.joint.stage import (
     Choice,
     Holding,
     Multiplied,
+    Product,
     Stage,
     Study,
     Terms,
@@ -71,6 +73,7 @@ from understudy.protocols.joint.stage import (
 
 if TYPE_CHECKING:
     from understudy.data.table import Table
+    from understudy.protocols.joint.encrypted import EncryptedProducts
 
 
 class JointParty(Party):
@@ -175,14 +178,11 @@ class JointParty(Party):
         known = people if study.grid.partition == "columns" else None
         private = bool(study.config.private)
         self.needed = (
-            study.pricing.needed(self.budget, known)
-            if private
-            else [0.0] * len(study.releases)
+            study.needed(self.budget, known) if private else [0.0] * len(study.releases)
         )
         study.check_noise(self.needed, len(study.schemas))
-        self.ledger.afford(
-            ComposedDpEvent([*map(study.pricing.event, count(), self.needed)])
-        )
+        releases = map(study.pricing.event, count(), self.needed)
+        self.ledger.afford(ComposedDpEvent([*releases, *study.answers]))
         self.pair = KeyPair(self.rng.bytes(32) if self.rng.seeded else None)
         return said.Begun(
             people=Public(
@@ -239,7 +239,7 @@ class JointParty(Party):
             self.study.check_noise(ask.noise, len(ask.keys))
             self.study.pricing.check_parties(len(ask.keys))
             whole(chunk=ask.chunk)
-            Ring(ask.bits)
+            self.study.check_bits(ask.bits)
         if self.begun is None or self.pair is None:
             raise self.unexpected(ask)
         self._drawn_by = hmac.digest(
@@ -248,6 +248,13 @@ class JointParty(Party):
         groups = self.study.grid.groups if self.split else ()
         chunks = chunks_of(self.name, groups, ask.cells, ask.chunk, self._people or 0)
         peers = {peer for _, _, held in chunks for peer in held}
+        shared = self._shared_with(chunks)
+        if self.study.encrypted:
+            from understudy.protocols.joint.encrypted import cells_between
+
+            between = cells_between(self.name, ask.cells)
+            shared = {peer: shared.get(peer, b"") + between[peer] for peer in between}
+            peers = set()
         if ask.seeds.keys() != peers or len(set(ask.seeds.values())) < len(peers):
             raise MessageError(
                 f"{self.name}: a party's seed is missing or new.",
@@ -259,7 +266,7 @@ class JointParty(Party):
             self.pair,
             ask.keys,
             context=context,
-            shared=self._shared_with(chunks),
+            shared=shared,
         )
         return Session(self.study, ask, lines)
 
@@ -289,7 +296,7 @@ class JointParty(Party):
             outbox=Public(outbox, "what the server chose, sealed; no row is in it")
         )
 
-    def _products(self, session: Session) -> Products | None:
+    def _products(self, session: Session) -> "Products | EncryptedProducts | None":
         """This side of the products for the stage that is due, if there are any."""
         stage = self._stage(session)
         if (
@@ -298,26 +305,45 @@ class JointParty(Party):
             and (product := stage.product) is not None
         ):
             rows = self.rows
-            session.products = products_of(
-                self.name,
-                self.study.grid,
-                session.agree,
-                session.channels,
+            session.products = self._begin_products(
+                session,
                 product,
                 lambda start, stop: stage.vectors(rows, start, stop),
-                self._people or 0,
-                session.about,
             )
         return session.products
 
+    def _begin_products(
+        self,
+        session: Session,
+        product: Product,
+        vectors: Callable[[int, int], NDArray[Any]],
+    ) -> "Products | EncryptedProducts":
+        told = (
+            self.name,
+            self.study.grid,
+            session.agree,
+            session.channels,
+            product,
+            vectors,
+            self._people or 0,
+            session.about,
+        )
+        if not self.study.encrypted:
+            return products_of(*told)
+        from understudy.protocols.joint.encrypted import encrypted_products_of
+
+        assert self.pair is not None
+        return encrypted_products_of(*told, self.pair.secret)
+
     def _swap(
-        self, ask: said.Swap, session: Session, products: Products
+        self,
+        ask: said.Swap,
+        session: Session,
+        products: "Products | EncryptedProducts",
     ) -> said.Swapped:
         ask = session.require_confirmed(ask)
         if not products.swapped:
-            peers = ", ".join(
-                peer for peer in session.agree.keys if peer in products.factors
-            )
+            peers = ", ".join(products.peers)
             where = (
                 "; which of them hold a person is disclosed"
                 if len(session.agree.cells) > 1
@@ -325,17 +351,31 @@ class JointParty(Party):
             )
             release = self.study.releases[session.due]
             keys = fingerprint(session.agree.keys)
+            rows = "encrypted" if self.study.encrypted else "masked"
             what = (
-                f"masked rows for {peers}, sealed: they tell nothing, outside "
+                f"{rows} rows for {peers}, sealed: they tell nothing, outside "
                 f"ε{where}; for {release}; keys {keys}"
             )
             self.ledger.charge(NoOpDpEvent(), run=self.run, what=what)
-        return products.swap(ask)
+        products.take(ask.inbox)
+        price = products.price
+        if price is not None:
+            # Each time: an answer to other rows has noise of its own.
+            release = self.study.releases[session.due]
+            what = (
+                f"sums of encrypted rows for {release}, under noise; keys "
+                f"{fingerprint(session.agree.keys)}"
+            )
+            self.charge(price, what=what)
+        return products.send()
 
     # The release
 
     def _release(
-        self, ask: said.Release, session: Session, products: Products | None
+        self,
+        ask: said.Release,
+        session: Session,
+        products: "Products | EncryptedProducts | None",
     ) -> said.Released:
         """Charge, and only then count, add noise, and let it leave."""
         name = session.due

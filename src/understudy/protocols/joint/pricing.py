@@ -75,6 +75,16 @@ def finest_scale(
     )
 
 
+# of ε, for answers under encryption: they cost a millionth of that each, and one that
+# is asked for again is paid again
+_FOR_ANSWERS = 2.0**-12
+
+
+def without_answers(budget: Budget) -> Budget:
+    """What is left for releases where rows are multiplied under encryption."""
+    return replace(budget, epsilon=budget.epsilon * (1 - _FOR_ANSWERS))
+
+
 @dataclass(frozen=True)
 class BlockSpec:
     """One block of a stage: what it is of, and by how much one person moves it,

@@ -1,10 +1,10 @@
 """Products between holders, chunk by chunk: a holder's side and the server's, by masks
 that the server deals.
 
-This is all that the engine knows of how products are made. Another way to make them
-(rows under encryption, with nobody who deals) would have the same three parts: what a
-holder sends chunk by chunk and ends with (`Products`), what the server sends with
-`Agree` (`seeds_for`), and its relay (`multiply`). The arithmetic and its guarantees
+This is all that the engine knows of how products are dealt: what a holder sends chunk
+by chunk and ends with (`Products`), what the server sends with `Agree` (`seeds_for`),
+and its relay (`multiply`). Rows under encryption, with nobody who deals, have the same
+three parts (`encrypted`). The arithmetic and its guarantees
 stand in `privacy/secure/sums.py`; docs/secure_products.md says who learns what.
 
 Guarantee: masks follow from the seeds that were dealt, all keys, how people are cut
@@ -68,14 +68,21 @@ class Products:
     swapped: int = 0  # chunks
 
     @property
+    def peers(self) -> Sequence[str]:
+        """Whom it multiplies with."""
+        return [*self.factors]
+
+    @property
+    def price(self) -> None:
+        """What the next message costs: masked rows tell nothing."""
+        return None
+
+    @property
     def done(self) -> bool:
         return self.swapped == len(self.chunks)
 
-    def swap(self, ask: Swap) -> Swapped:
-        """Take the others' messages about the chunk before, and make those about the
-        next.
-        """
-        self._take(ask.inbox)
+    def send(self) -> Swapped:
+        """Messages about the next chunk."""
         start, stop, peers = self.chunks[self.swapped]
         rows = self.rows(start, stop)
         masked = {
@@ -100,7 +107,7 @@ class Products:
                 "a correction is missing or too many.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        self._take(inbox)
+        self.take(inbox)
         found: dict[Groups, Tensor] = {}
         for peer, factor in self.factors.items():
             share = factor.share(
@@ -111,7 +118,8 @@ class Products:
             found[groups] = found[groups] + part if groups in found else part
         return found
 
-    def _take(self, inbox: Mapping[str, Tensor]) -> None:
+    def take(self, inbox: Mapping[str, Tensor]) -> None:
+        """Take the others' messages about the chunk before."""
         start, stop, peers = (
             self.chunks[self.swapped - 1] if self.swapped else (0, 0, ())
         )
@@ -152,8 +160,8 @@ def products_of(
     """
     ring = Ring(agree.bits)
     own = grid.group_of(name)
-    step = _step(product, grid, agree)
-    groups = {peer: _groups(grid, name, peer) for peer in agree.keys if peer != name}
+    step = step_of(product, grid, agree.chunk, ring)
+    groups = {peer: groups_of(grid, name, peer) for peer in agree.keys if peer != name}
     cut = chunks_of(name, grid.groups, agree.cells, step, people)
     chunks = [
         (start, stop, tuple(peer for peer in peers if groups[peer] in product.pairs))
@@ -256,19 +264,19 @@ def _cell(told: Any) -> tuple[Any, list[str]]:
     )
 
 
-def _step(product: Product, grid: Grid, agree: Agree) -> int:
-    """How many people go into one message: as many as fit, and no more than was
-    agreed.
+def step_of(product: Product, grid: Grid, chunk: int, ring: Ring) -> int:
+    """How many people go into one message of such words: as many as fit, and no more
+    than was agreed.
     """
     row = (
         max(product.widths.values())
-        * Ring(agree.bits).dtype.itemsize
+        * ring.dtype.itemsize
         * max(1, len(grid.groups) - 1)
     )
-    return max(1, min(agree.chunk, _MESSAGE // max(1, row)))
+    return max(1, min(chunk, _MESSAGE // max(1, row)))
 
 
-def _groups(grid: Grid, one: str, other: str) -> Groups:
+def groups_of(grid: Grid, one: str, other: str) -> Groups:
     """Of two holders, the lower group first."""
     a = grid.group_of(one)
     b = grid.group_of(other)
@@ -330,11 +338,13 @@ def multiply(
     first = next(iter(agree.values()))
     ring = Ring(first.bits)
     keys = first.keys
-    step = _step(product, grid, first)
+    step = step_of(product, grid, first.chunk, ring)
     widths = {name: product.widths.get(grid.group_of(name), 0) for name in agree}
     pairs = {
         cell: [
-            two for two in combinations(cell, 2) if _groups(grid, *two) in product.pairs
+            two
+            for two in combinations(cell, 2)
+            if groups_of(grid, *two) in product.pairs
         ]
         for cell in cells
     }

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from understudy.privacy.accounts.accounting import (
-    DpEvent,
     Spend,
     epsilon,
     planned_gaussians,
@@ -84,12 +83,12 @@ def forecast(
     pricing.check_parties(len(schemas))
     nothing = [0.0] * len(study.releases)
     needed = [
-        pricing.needed(budget, known) if config.private else nothing
+        study.needed(budget, known) if config.private else nothing
         for budget in budgets.values()
     ]
     noise = [max(each) for each in zip(*needed, strict=True)]
     study.check_noise(noise, len(schemas))
-    spend = sum(map(pricing.spend, range(len(noise)), noise), Counter[DpEvent]())
+    spend = sum(map(pricing.spend, range(len(noise)), noise), Counter(study.answers))
     once = study.grid.partition != "rows" or pricing.moves > 1
     pays = (
         "this once, for all holders together" if once else "at the holder who has them"
@@ -187,7 +186,7 @@ def statement(measurements: Measurements, parties: Parties) -> PrivacyStatement:
     ]
     min_holders = 0 if record.ended else getattr(study.config, "min_holders", None)
     paid = settled(parties, there, min_holders=min_holders)
-    gone = dict.fromkeys(VIEWS, sum(spends, Counter()))
+    gone = dict.fromkeys(VIEWS, sum(spends, Counter(study.answers)))
     outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[
         study.grid.partition
     ]

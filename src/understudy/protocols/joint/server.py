@@ -263,7 +263,11 @@ class _Server:
         return {
             name: Agree(
                 **same,
-                seeds=seeds_for(name, cells, keys, self.secret),
+                seeds=(
+                    {}
+                    if self.study.encrypted
+                    else seeds_for(name, cells, keys, self.secret)
+                ),
                 cells=cells_of(name, cells),
             )
             for name in record.begun
@@ -297,18 +301,25 @@ class _Server:
                 self.under_way = {"terms": terms, "chunks": chunks}
                 self._report(Progress(chunks, total, dict, "multiplying"))
 
-            self.words, corrections = multiply(
-                self,
-                study.grid,
-                stage.product,
-                record.shared,
-                self._agreements(record),
-                self.secret,
-                about,
-                self.words,
-                swapped_chunks=0 if under_way is None else under_way["chunks"],
-                watch=watch,
-            )
+            told = (self, study.grid, stage.product, record.shared)
+            agreements = self._agreements(record)
+            done = 0 if under_way is None else under_way["chunks"]
+            if study.encrypted:
+                from understudy.protocols.joint.encrypted import relay
+
+                self.words = relay(
+                    *told, agreements, self.words, swapped_chunks=done, watch=watch
+                )
+            else:
+                self.words, corrections = multiply(
+                    *told,
+                    agreements,
+                    self.secret,
+                    about,
+                    self.words,
+                    swapped_chunks=done,
+                    watch=watch,
+                )
             self.under_way = None
         self.releasing = True
         replies = self.ask(

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
@@ -31,6 +31,9 @@ from understudy.privacy.secure.sums import Channel, fingerprint
 from understudy.protocols.joint.messages import Agree, Begin, Delivery
 from understudy.protocols.joint.products import Products, sealed
 from understudy.protocols.joint.stage import Stage, Study, Terms, digest, settings_of
+
+if TYPE_CHECKING:
+    from understudy.protocols.joint.encrypted import EncryptedProducts
 
 D = TypeVar("D", bound=Delivery)
 # of `Agree`: in the context by a fingerprint, or different at each holder
@@ -136,7 +139,8 @@ class Session:
     # of the stages that are kept; the last may still be due
     terms: dict[str, Terms] = field(default_factory=dict)
     stages: dict[str, Stage[Any]] = field(default_factory=dict)  # the same
-    products: Products | None = None  # of the stage that is due
+    # of the stage that is due
+    products: "Products | EncryptedProducts | None" = None
     # of the stages that are kept
     shares: dict[str, dict[tuple[int, int], Tensor]] = field(default_factory=dict)
 

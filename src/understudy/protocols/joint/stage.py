@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from dp_accounting import DpEvent
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -32,10 +33,14 @@ from understudy.data.schema import Grid, Schema
 from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.ground.pack import Value
-from understudy.privacy.accounts.budget import ADJACENCIES
+from understudy.privacy.accounts.budget import ADJACENCIES, Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Ring
-from understudy.protocols.joint.pricing import BlockSpec, Pricing
+from understudy.protocols.joint.pricing import (
+    BlockSpec,
+    Pricing,
+    without_answers,
+)
 
 if TYPE_CHECKING:
     from understudy.data.table import Table
@@ -206,6 +211,48 @@ class Study(ABC, Generic[R]):
         """
         return Grid((tuple(self.schemas),))
 
+    @property
+    def encrypted(self) -> bool:
+        """Whether products are made of encrypted rows, and not of masks that are
+        dealt.
+        """
+        return len(self.grid.groups) > 1 and (
+            getattr(self.config, "products", "dealt") == "encrypted"
+        )
+
+    @property
+    def max_answers(self) -> int:
+        """In how many answers under encryption a person may be, over all stages."""
+        return 0
+
+    @property
+    def answers(self) -> list[DpEvent]:
+        """What these cost at most."""
+        if not self.encrypted:
+            return []
+        from understudy.privacy.secure.lwe import dearest_answer
+
+        return [dearest_answer()] * self.max_answers
+
+    def check_bits(self, bits: int) -> None:
+        """Refuse counts that products cannot be made of: of 32 or 64 bits where masks
+        are dealt.
+        """
+        Ring(bits)
+        if not self.encrypted and bits not in (32, 64):
+            raise MessageError(
+                f"masked rows have 32 or 64 bits, not {bits}.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
+            )
+
+    def needed(self, budget: Budget, people: int | None) -> list[float]:
+        """The noise of every release that this budget needs, beside what answers under
+        encryption cost.
+        """
+        return self.pricing.needed(
+            without_answers(budget) if self.encrypted else budget, people
+        )
+
     def composition(self) -> dict[str, Any]:
         """How the price is to be read (`PriceTerms`): holders of columns share their
         people, and one release is theirs together; so it is over rows where a person
@@ -220,7 +267,7 @@ class Study(ABC, Generic[R]):
             "max_holders_per_person": moves,
             "one_release": split or moves > 1,
             "adjacency": ADJACENCIES[protected_unit(self.schemas)],
-            "unguarded": DEALT if split else (),
+            "unguarded": DEALT if split and not self.encrypted else (),
         }
 
     @property
