@@ -3,10 +3,11 @@ and a model is fitted to them.
 
 `messages` is what is said, `party` a holder's side (`session`: what it holds
 meanwhile), `server` the server's (`measurements`: what was released so far), `products`
-those between holders by dealt masks and `encrypted` those by encryption, `pricing` what a release costs, `run` all from the plan to what
-comes out. `stage` is what a family writes: a `Stage` for each release and one `Study`,
-of which `run.family` makes the protocol. `examples/dp_fedavg.py` is one in a file;
-`protocols/moments` is a larger one, over rows. Rules:
+those between holders by dealt masks and `encrypted` those by encryption, `pricing` what
+a release costs, `run` all from the plan to what comes out. `stage` is what a family
+writes: a `Stage` for each release and one `Study`, of which `run.family` makes the
+protocol. `examples/dp_fedavg.py` is one in a file; `protocols/moments` is a larger one,
+over rows. Rules:
 
 - A person moves block b by at most `sensitivity`, for every row and whatever terms are
   accepted: bound vectors in whole numbers after all that the server chose. That is all
