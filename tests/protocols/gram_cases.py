@@ -232,7 +232,7 @@ class Chosen:
     choose_triples: Callable[[Any, Tensor, int, float], Tensor] | None
     found: Any
 
-    def pairs(self, besides: Tensor) -> Tensor:
+    def pairs(self, besides: Tensor, wanted: int) -> Tensor:
         assert self.choose is not None
         return self.choose(self.found, besides)
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from gram_cases import (
@@ -39,7 +41,7 @@ from gram_cases import (
 )
 
 from understudy.data.encoding.codec import Codec
-from understudy.data.schema import Grid
+from understudy.data.schema import Boolean, Grid, Schema
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
@@ -438,6 +440,32 @@ def test_the_share_follows_from_how_many_people_are_known(
     price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
     assert epsilon(price, BUDGET.delta) <= BUDGET.epsilon
     assert all(one.ledger.spend() == price for one in parties.values())
+
+
+@pytest.mark.parametrize("columns", [9, 10])
+def test_of_ten_columns_or_more_the_strongest_pairs_are_measured_once_more(
+    columns: int,
+) -> None:
+    rng = np.random.default_rng(0)
+    names = [f"c{number}" for number in range(columns)]
+    frame = pd.DataFrame({name: rng.random(600) < 0.5 for name in names})
+    frame["c7"] = frame["c3"]
+    schema = Schema(columns=tuple(Boolean(name=name) for name in names))
+    tables = {"one": frame.iloc[::2], "other": frame.iloc[1::2]}
+    schemas = dict.fromkeys(tables, schema)
+    parties = all_parties(tables, schemas)
+    found = release(LocalParties(parties), schemas, Plan())
+    price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
+    assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
+    assert all(one.ledger.spend() == price for one in parties.values())
+    assert len(found.releases) == 1 + (columns >= 10)
+    if columns >= 10:
+        (first, every), (second, again) = found.releases
+        assert (every, again) == (cells(columns), columns)
+        shares = again / second**2 / (every / first**2)
+        assert shares == pytest.approx(0.1 / 0.9, rel=2e-2)
+        again = found.noise[6:8, 14:16] < found.noise.max()
+        assert bool(again.all()), "the copy is among them"
 
 
 def test_over_rows_no_share_tells_how_many_there_are() -> None:

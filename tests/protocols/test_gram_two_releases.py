@@ -123,7 +123,7 @@ def test_a_run_that_loses_a_holder_between_two_releases_ends_with_the_first(
 def again(config: gram.Config) -> int:
     """The cells that a person moves in the second release."""
     return (
-        config.remeasured_pairs
+        (config.remeasured_pairs or 0)
         + (len(SCHEMA.columns) - 1) * (config.target is not None)
         + len(config.triples)
     )

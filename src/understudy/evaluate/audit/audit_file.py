@@ -201,8 +201,8 @@ def _joint_case(subject: Subject, *, alone: bool = False) -> Case:
 CASES: dict[str, Callable[[Subject], Case]] = {
     "plain": _protocol_case,
     "critic": _critic_case,
-    # without `remeasured_pairs`, whose choice takes a fit: their budget goes into the
-    # others
+    # without `remeasured_pairs`, which are chosen by what was released: their budget
+    # goes into the others
     "gram": lambda of: _joint_case(
         replace(of, schemas=of.tables, config=replace(of.config, remeasured_pairs=0))
     ),

@@ -21,6 +21,10 @@ from understudy.models.tables.noisy_tables import RESOLUTION, NoisyMarginals, mo
 # least and most weight of a table's squares: their mean, over the noise's
 _STRESS = (0.1, 3.0)
 _EVERY = 5  # steps between two looks at what each table has left
+# tables that noise does not explain are given up where what they have left beyond it
+# did not fall by this part in so many looks
+_PROGRESS = 0.1
+_PATIENCE = 12
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,8 @@ class TwoWay:
         self.each = (self.columns.T @ measured @ self.columns).clamp(min=1)
         self.stressed = self.precision
         self.looks = 0
+        self.excess = self.least_excess = torch.inf
+        self.idle = 0
 
     def _axes(self, levels: Tensor) -> Tensor | None:
         """The basis of some levels, or None where it is their own."""
@@ -142,7 +148,7 @@ class TwoWay:
 
     def residual(self, pairs: Tensor) -> tuple[float, bool]:
         """The mean square over the noise's, and whether it is no more than noise, in
-        all and in every table.
+        all and in every table, or in all and no table comes nearer.
         """
         left = (pairs - self.measured).square() * self.weight
         mean = float(left.sum() / self.cells)
@@ -154,7 +160,16 @@ class TwoWay:
         if stress:
             weight = (every / self.each).clamp(*_STRESS)
             self.stressed = self.precision * weight[self.column][:, self.column]
-        return mean, mean <= self.least and bool((every <= self.most).all())
+            self._look(float((every / self.most.clamp(min=1) - 1).clamp(min=0).sum()))
+        is_still = self.excess == 0 or self.idle > _PATIENCE
+        return mean, mean <= self.least and is_still
+
+    def _look(self, excess: float) -> None:
+        self.excess = excess
+        self.idle += 1
+        if excess < (1 - _PROGRESS) * self.least_excess:
+            self.least_excess = excess
+            self.idle = 0
 
     def slope(self, law: Ruled, turned: Tensor, pairs: Tensor) -> Slope:
         """By hand: the loss is quadratic in `pairs`, which is symmetric, so one product

@@ -1,13 +1,10 @@
 """Which pairs of columns of a wide table are worth a second measurement, and which
 three columns a three-way table.
 
-*Pairs*, by a mixture that was fitted to a first, very noisy measurement of all: it
-pools what many pairs say together, and so tells strong pairs from noise where a single
-two-way table cannot. A pair's strength is the total variation distance between its
-two-way table and the product of its one-way tables. First a spanning tree of largest
-total strength, so that every column is tied to the others (Chow and Liu 1968; McKenna,
-Miklau, Sheldon, JPC 2021, MST, choose by noisy scores likewise), then the strongest of
-the other pairs. Pairs that are measured again anyhow tie their columns.
+*Pairs*, by estimates of a first, noisier release of all (`noisy_tables`): by Cramér's V
+of each pair's table, drawn to what all pairs say together and to independence as far as
+noise explains it. So few large cells do not outweigh a rare level that another column
+tells for sure, and a pair that hides in its noise does not pass for a strong one.
 
 *Triples*, by estimates of the released pairs: two columns can tell more of the target
 together than each by itself only if each tells something. So a pair is as strong as the
@@ -26,72 +23,52 @@ effect that halves do not show is not found.
 
 Guarantee: reads what was released, or was fitted to it, alone: the choice is
 post-processing.
-Edges: fewer pairs than a tree has → the strongest of the tree; more than may be chosen
-→ ConfigError; fewer triples than are wanted, or none, where no others can be told from
-noise.
+Edges: more pairs than may be chosen → ConfigError; fewer triples than are wanted, or
+none, where no others can be told from noise.
 """
 
 import math
 from collections.abc import Collection, Sequence
 from itertools import combinations
 
-import numpy as np
 import torch
-from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
 from torch.nn import functional
 
 from understudy.ground.check import in_range
-from understudy.models.tables.given_rules import Ruled, Tie, blocks_of
+from understudy.models.tables.given_rules import blocks_of
 from understudy.models.tables.merged_levels import MOST_CELLS
-from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import NoisyMarginals
 
 
 def strongest_pairs(
-    mixture: MixtureOfProducts,
-    wanted: int,
-    *,
-    besides: Tensor | None = None,
-    ties: Sequence[Tie] = (),
+    tables: NoisyMarginals, wanted: int, *, besides: Tensor | None = None
 ) -> Tensor:
-    """(wanted, 2) columns, the lower first, in rising order, but for `besides` (n, 2);
-    `ties`: rules of the fit.
+    """(wanted, 2) columns, the lower first, in rising order, but for `besides`
+    (n, 2).
     """
-    strength = pair_strength(mixture, ties).cpu().numpy()
-    upper = np.triu(np.ones_like(strength, dtype=bool), 1)
-    free = upper.copy()
+    strength = pair_strength(tables)
+    free = torch.ones_like(strength, dtype=torch.bool).triu(1)
     if besides is not None:
-        known = tuple(besides.numpy().T)
-        strength[known], free[known] = 2, False  # more than any distance
-    in_range(1, int(free.sum()), wanted=wanted)
-    tree = (
-        minimum_spanning_tree(
-            np.where(upper, strength.max() + 1 - strength, 0)
-        ).toarray()
-        > 0
-    )
-    order = np.argsort(-(strength + tree * (strength.max() + 1))[free], kind="stable")[
-        :wanted
-    ]
-    pairs = np.argwhere(free)[np.sort(order)]
-    return torch.from_numpy(pairs.astype(np.int64))
+        free[tuple(besides.T)] = False
+    pairs = free.nonzero()
+    in_range(1, len(pairs), wanted=wanted)
+    order = strength[free].argsort(descending=True, stable=True)[:wanted]
+    return pairs[order.sort().values]
 
 
-def pair_strength(mixture: MixtureOfProducts, ties: Sequence[Tie] = ()) -> Tensor:
-    """Total variation distance of every two-way table from independence: (columns,
+def pair_strength(tables: NoisyMarginals) -> Tensor:
+    """Cramér's V of every estimated two-way table, 0 where none was measured: (columns,
     columns).
     """
-    with torch.no_grad():
-        odds = mixture.odds().double()
-        gram = Ruled.from_ties(
-            odds, mixture.sizes, [tie.to(odds.device, odds.dtype) for tie in ties]
-        ).gram()
-    ways = gram.diagonal()
-    column = torch.repeat_interleave(torch.tensor(mixture.sizes, device=gram.device))
-    apart = (gram - torch.outer(ways, ways)).abs() * (column[:, None] != column)
-    member = functional.one_hot(column).double()
-    return member.T @ apart @ member / 2
+    columns = tables.columns
+    expected = torch.outer(tables.ways, tables.ways).clamp(min=1 / tables.people)
+    known = (tables.weight > 0) & (columns @ columns.T == 0)
+    gap = torch.where(known, tables.plain(tables.target).clamp(min=0) - expected, 0)
+    squares = columns.T @ (gap.square() / expected) @ columns
+    levels = (columns.T @ (tables.ways > 0).to(columns.dtype) - 1).clamp(min=1)
+    fewest = torch.minimum(levels[:, None], levels)
+    return (squares / fewest).clamp(max=1).sqrt().cpu()
 
 
 _NOISE = 1.0  # of the people: what a table's noise may add up to

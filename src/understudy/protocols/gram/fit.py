@@ -204,11 +204,9 @@ class Chooser:
             ties=self.ties,
         )
 
-    def pairs(self, besides: Tensor) -> Tensor:
-        """The strongest pairs of columns besides these, (n, 2)."""
-        return strongest_pairs(
-            self.fit(), self.config.remeasured_pairs, besides=besides, ties=self.ties
-        )
+    def pairs(self, besides: Tensor, wanted: int) -> Tensor:
+        """So many of the strongest pairs of columns besides these, (n, 2)."""
+        return strongest_pairs(self.known, wanted, besides=besides)
 
     def tables(self, among: Tensor, most: int, noise: float) -> Tensor:
         """Among pairs of columns (n, 2) at most so many whose three-way tables with the

@@ -199,11 +199,7 @@ def _words(study: Any, searched: bool | None) -> list[str]:
         if config.target and layout.columns > 1
         else []
     )
-    twice += (
-        [f"the {config.remeasured_pairs:,} strongest"]
-        if config.remeasured_pairs
-        else []
-    )
+    twice += [f"the {study.remeasured:,} strongest"] if study.remeasured else []
     second = [f"pairs once more: {', '.join(twice)}"] if twice else []
     if study.searched and searched is not False:
         second.append(f"up to {study.searched} three-way tables that go beyond pairs")

@@ -46,10 +46,12 @@ from understudy.protocols.gram.layout import Layout, Names
 from understudy.protocols.gram.settings import (
     AGAIN,
     LEAST_FINE,
+    MANY_COLUMNS,
     SEARCH,
     SEARCHED,
     SHOWN,
     SPIKES,
+    STRONGEST,
     again_share,
 )
 from understudy.protocols.gram.settings import Config as Config
@@ -90,9 +92,10 @@ class GramPricing(CellPricing):
         config = self.config
         known = people or self.config.public_people
         fine = config.fine
-        first_pass_share = (
-            1 - AGAIN if config.first_pass_share is None else config.first_pass_share
-        )
+        first_pass_share = config.first_pass_share
+        if first_pass_share is None:
+            others = config.target or config.triples or self.searches
+            first_pass_share = 1 - (AGAIN if others else STRONGEST)
         if known is not None and config.private:
             # of all pairs, with that part of the budget
             noise = self.noise_within(budget, self._split(first_pass_share, fine))[
@@ -172,9 +175,8 @@ class Gram(Study[TableRows]):
                 )
         self.layout.check_width()
         self.grid.check_max_holders_per_person(config.max_holders_per_person)
-        self.twice = config.remeasured_pairs + len(
-            self.layout.pairs_with(config.target)
-        )
+        self.remeasured = self._remeasured()
+        self.twice = self.remeasured + len(self.layout.pairs_with(config.target))
         beside = (
             0
             if config.target is None
@@ -197,8 +199,17 @@ class Gram(Study[TableRows]):
         # whether something is measured after all pairs were
         self.second = bool(self.twice or self.searched)
         # else what it is follows from the settings
-        self._chooses = bool(config.remeasured_pairs or self.most_triples)
+        self._chooses = bool(self.remeasured or self.most_triples)
         _ = self.spreads
+
+    def _remeasured(self) -> int:
+        """How many of the strongest pairs are measured a second time."""
+        if self.config.remeasured_pairs is not None:
+            return int(self.config.remeasured_pairs)
+        if self.across or self.config.target is not None:
+            return 0
+        columns = self.layout.columns
+        return columns if columns >= MANY_COLUMNS else 0
 
     @property
     def grid(self) -> Grid:
@@ -481,8 +492,8 @@ class Gram(Study[TableRows]):
             return terms
         pairs = layout.pairs_with(target)
         tables = torch.empty(0, 2, dtype=torch.int64)
-        if self.config.remeasured_pairs:
-            pairs = torch.cat([pairs, chooser.pairs(pairs)])
+        if self.remeasured:
+            pairs = torch.cat([pairs, chooser.pairs(pairs, self.remeasured)])
         if self.most_triples and target is not None:
             among = layout.tables_beside(target)
             noise = self.loudest(measurements, "again")

@@ -32,8 +32,10 @@ SEARCH = 0.2  # of the part for pairs once more, for that search
 # or it is not made
 SHOWN = 40.0
 SPIKES = 0.04  # of what pairs cost, for the digits of numbers that many share
-# of the pairs' budget, for those that are measured twice
+# of the pairs' budget, for what is measured after all pairs; for the strongest alone
 AGAIN = 0.2
+STRONGEST = 0.1  # joint/strongest.csv: .15 costs the average of credit 7 %
+MANY_COLUMNS = 10  # of which the strongest pairs, as many, are measured twice
 _MOST_AGAIN = 0.9
 # that share is so much over the root of how many deviations of the noise the people are
 _FEW = 4.0
@@ -72,8 +74,9 @@ FINE = Takes(f"0, or between {LEAST_FINE} and {MOST_FINE}", named=_fine)
 class PairsOfAll(Declared):
     """All pairs are measured, those with a `target` better, and a mixture is fitted to
     them. `first_pass_share` is the share of the budget that all pairs take alike: by
-    default .8, and less where people are few beside the noise (`again_share`). How many
-    there are is known where columns are split; elsewhere `public_people` says it.
+    default .9 where the strongest alone are measured again, else .8, and with a target
+    less where people are few beside the noise (`again_share`). How many there are is
+    known where columns are split; elsewhere `public_people` says it.
     """
 
     target: str | None = usual.target()
@@ -81,7 +84,7 @@ class PairsOfAll(Declared):
         None,
         between(0.05, 0.95),
         "share of the budget for all pairs, where some are measured twice; by "
-        "default .8, less for few people",
+        "default .9; with a target .8, and less for few people",
     )
     public_people: int | None = setting(
         None,
@@ -105,21 +108,22 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     on wide tables, and other pairs hardly suffer (benchmarks/joint). The fit is drawn
     to tables of three columns with it that have no more than the pairs say, and rows
     draw it by their other columns (`tables/target.py`). `remeasured_pairs`
-    (`tables/strongest.py`): by default none: of tables with up to 561 columns a choice
-    gained on one alone. `triples` share the second release's part of the budget, where
-    pairs are measured twice. `target_triples` (`tables/strongest.py`): of one holder's
-    columns, or of two holders' (`gram/stages.py`). By default four where
-    `public_people` are 10,000 or more, else none: they make all of that release
-    noisier, by a sixth with 13 columns, which costs few people more than it tells.
-    `searched_triples` (`tables/strongest.py`): effects of three columns that no pair
-    shows, found by a 25th of the pairs' budget (benchmarks/scale). By default up to
-    eight, where all holders have the same columns, a target is named and people are
-    many (`SHOWN`) by what was released; of fewer the target's pairs have that part of
-    the budget. `rules`: what is fitted is the law given the rules, and what is drawn
-    keeps them; nothing is measured for them. `max_holders_per_person`: nobody can check
-    it over rows without an alignment, so the holders state it; noise is for a person
-    who moves every count by so much. Over a grid it is for holders who fear a server
-    that departs from the protocol.
+    (`tables/strongest.py`): the strongest pairs are what an analyst looks at first, and
+    a tenth of the budget measures as many as there are columns two to three times as
+    well (benchmarks/joint). With a target, by default none. `triples` share the second
+    release's part of the budget, where pairs are measured twice. `target_triples`
+    (`tables/strongest.py`): of one holder's columns, or of two holders'
+    (`gram/stages.py`). By default four where `public_people` are 10,000 or more, else
+    none: they make all of that release noisier, by a sixth with 13 columns, which costs
+    few people more than it tells. `searched_triples` (`tables/strongest.py`): effects
+    of three columns that no pair shows, found by a 25th of the pairs' budget
+    (benchmarks/scale). By default up to eight, where all holders have the same columns,
+    a target is named and people are many (`SHOWN`) by what was released; of fewer the
+    target's pairs have that part of the budget. `rules`: what is fitted is the law
+    given the rules, and what is drawn keeps them; nothing is measured for them.
+    `max_holders_per_person`: nobody can check it over rows without an alignment, so the
+    holders state it; noise is for a person who moves every count by so much. Over a
+    grid it is for holders who fear a server that departs from the protocol.
     """
 
     fine: float = setting(
@@ -128,11 +132,12 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         "share of the budget for fine tables, by which levels are chosen where "
         "none are declared; 0: even bins",
     )
-    remeasured_pairs: int = setting(
-        0,
+    remeasured_pairs: int | None = setting(
+        None,
         NONE_OR_MORE,
         "how many other pairs are measured a second time: the strongest by the "
-        "first release",
+        "first release; by default as many as columns, where these are ten or more "
+        "and no target is named",
     )
     triples: tuple[tuple[str, str, str], ...] = setting(
         (),
