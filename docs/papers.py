@@ -29,9 +29,10 @@ SOURCES = HERE / "papers"
 sys.path.append(str(BENCHMARKS))
 
 from common.claims import holds  # noqa: E402  found by the line above
-from common.declared import Table, selected  # noqa: E402
+from common.declared import Table, selected, tables  # noqa: E402
 from common.lines import Lines  # noqa: E402
 from common.markdown import table  # noqa: E402
+from common.readme import filled  # noqa: E402
 from common.rows import read  # noqa: E402
 
 REPRODUCED = "reproduced"
@@ -216,7 +217,8 @@ def page() -> str:
     ]
     for key, title in TEXTS.items():
         parts += list(section(title, [i for i in every.values() if i.text == key]))
-    parts.append((SOURCES / "below.md").read_text().strip())
+    below = (SOURCES / "below.md").read_text().strip()
+    parts.append(filled(below, tables(SOURCES / "tables.toml", BENCHMARKS), "below.md"))
     return "\n\n".join(parts) + "\n"
 
 

@@ -117,24 +117,27 @@ class Rows(dict[str, Any]):
         )
 
 
-def tables(path: Path) -> dict[str, Callable[[], str]]:
-    """The marks of a `tables.toml`, and what stands between them."""
+def tables(path: Path, folder: Path | None = None) -> dict[str, Callable[[], str]]:
+    """The marks of a `tables.toml`, and what stands between them; its files are in the
+    same folder, if no other is named.
+    """
+    folder = folder or path.parent
     made: dict[str, Callable[[], str]] = {}
     every = tomllib.loads(path.read_text())
     for name, own in every.items():
         declared = every.get(own.get("like"), {}) | own
         over = declared.get("each")
         if "holds" in declared:
-            made[name] = partial(_claimed, path.parent, declared, name)
+            made[name] = partial(_claimed, folder, declared, name)
         elif "shows" in declared:
-            made[name] = partial(_worked_out, path.parent, declared)
+            made[name] = partial(_worked_out, folder, declared)
         elif over:
             for value in declared["names"][over]:
                 made[str(value)] = partial(
-                    _text, path.parent, declared, f"{over} == {value!r}"
+                    _text, folder, declared, f"{over} == {value!r}"
                 )
         else:
-            made[name] = partial(_text, path.parent, declared)
+            made[name] = partial(_text, folder, declared)
     return made
 
 

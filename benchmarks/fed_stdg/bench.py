@@ -70,7 +70,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "real": {},
 }
 FREE = ("FL", "central", "real")  # cost no ε, and protect nobody
-POISONED = {"SubMDS": (2.0, 8.0), "FL": (0.0,)}  # Fig. 5.9
+POISONED = {  # Fig. 5.9; Fig. 9 of the article has SignDS and EM-MDS, too
+    "SubMDS": (2.0, 8.0),
+    "FL": (0.0,),
+    "SignDS-S": (2.0, 8.0),
+    "SignDS-M": (2.0, 8.0),
+}
 FIELDS = [
     "dataset",
     "method",
@@ -129,7 +134,8 @@ def _draw(
     people = len(data.people.ids)
     if method == "real":
         return data.people.values, {}
-    clients_per_round = min(50, people)
+    more = dict(job.get("more", {}))
+    clients_per_round = min(more.pop("clients_per_round", 50), people)
     rounds = job["rounds"]
     common = {
         "seed": seed,
@@ -158,6 +164,7 @@ def _draw(
         }
     if job["epsilon_round"]:
         settings["epsilon"] = job["epsilon_round"]
+    settings |= more
     if job["poison"]:
         settings["poison"] = {"kind": job["poison"], "share": 0.2}
     federation = Federation.rehearsal(

@@ -74,11 +74,19 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 UNPRIVATE = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "central GAN")
 IN_ROUNDS = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "central GAN")
 MODELS = ("mlp", "adaboost")
+WAYS = (2, 3, 4, 5, 6)
+OUTLIERS = (0.0, 0.5, 1.0)  # their share of the attack's targets (thesis, §5.4.2)
 FIGURES = (
     *publication.scoped(("avd2", "avd4", "cmd")),
     *publication.downstream(MODELS, ("acc", "auc")),
     "mia_acc",
     "mia_control",
+    *publication.scoped(("avd3", "avd5", "avd6")),
+    *(
+        f"mia_{kind}_{100 * share:.0f}"
+        for share in OUTLIERS
+        for kind in ("acc", "control")
+    ),
 )
 
 
@@ -304,7 +312,7 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
         target=table.target,
         owners=party,
         task="classification",
-        ways=(2, 4),
+        ways=WAYS,
         models=MODELS,
         seed=cell.seed,
         rows=args["learn"],
@@ -319,9 +327,13 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     codes = (
         codec.codes(frame) for frame in (table.train, table.test, made.iloc[:10_000])
     )
-    attack = neighbourhood(Attacked.from_codes(*codes), seed=cell.seed)
-    guessed = attack["acc"]
-    figures |= {"mia_acc": guessed.attack.value, "mia_control": guessed.control.value}
+    attacked = Attacked.from_codes(*codes)
+    for share in (None, *OUTLIERS):
+        attack = neighbourhood(attacked, outliers=share, seed=cell.seed)
+        targets = "" if share is None else f"_{100 * share:.0f}"
+        guessed = attack["acc"]
+        figures[f"mia_acc{targets}"] = guessed.attack.value
+        figures[f"mia_control{targets}"] = guessed.control.value
     width = {
         "people": len(table.train),
         "width": codec.width,

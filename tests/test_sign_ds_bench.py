@@ -1,0 +1,58 @@
+"""The benchmark of SignDS-FL, on scikit-learn's digits."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+JOB = {
+    "task": "digits",
+    "method": "EM-MDS (h=5)",
+    "epsilon": 8.0,
+    "seed": 0,
+    "rounds": 2,
+    "data": Path(),
+    "device": "cpu",
+    "global_rate": 12.5,
+    "machine": "here",
+}
+
+
+def test_a_curve_has_a_row_for_each_round_that_was_evaluated(
+    load_bench: Callable[..., ModuleType],
+) -> None:
+    curves = load_bench("sign_ds", "curves")
+    rows = curves.measure(JOB | {"every": 1})
+    assert [row["round"] for row in rows] == [1, 2]
+    assert all(set(row) == set(curves.FIELDS) for row in rows)
+    assert rows[0]["dims"] == 650
+
+
+@pytest.mark.parametrize("cohort", [20, 1000])
+def test_a_group_is_of_the_asked_size_or_of_all_clients(
+    load_bench: Callable[..., ModuleType], cohort: int
+) -> None:
+    group = load_bench("sign_ds", "group")
+    row: dict[str, Any] = group.measure(
+        JOB | {"study": "group", "cohort": cohort, "rounds": 1}
+    )
+    assert set(row) == set(group.FIELDS)
+    assert row["clients"] == 143
+    assert row["up_bytes_per_report"] > 0
+    assert row["cohort"] == cohort
+
+
+def test_shares_are_between_the_random_one_and_one(
+    load_bench: Callable[..., ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    shares = load_bench("sign_ds", "shares")
+    monkeypatch.setattr("sys.argv", ["shares.py", "--out", str(tmp_path / "s.csv")])
+    shares.main()
+    lines = (tmp_path / "s.csv").read_text().splitlines()[1:]
+    committed = Path(shares.__file__).with_name("shares.csv").read_text().splitlines()
+    assert lines == committed[1:]
+    assert all(0.1 < float(line.split(",")[-1]) < 1 for line in lines)
