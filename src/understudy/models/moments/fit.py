@@ -29,7 +29,6 @@ Guarantee: reads released numbers alone.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,24 +47,26 @@ def series_mean(values: Tensor, noise: float, channels: int) -> Tensor:
     """
     if not noise:
         return values
-    return torch.cat(
-        [fused(values[:channels], noise), _swings(values[channels:], noise, channels)]
-    )
+    levels = fused(values[:channels], noise)
+    swings = _shrunk_swings(values[channels:], noise, channels)
+    return torch.cat([levels, swings])
 
 
-def _swings(values: Tensor, noise: float, channels: int) -> Tensor:
+def _shrunk_swings(values: Tensor, noise: float, channels: int) -> Tensor:
+    """Coefficients shrunk by the mean square of their neighbours, or by their own where
+    that is above the largest of noise alone.
+    """
     if not len(values):
         return values
     width = min(channels, len(values) - 1)
+    variance = noise**2
     squares = values.square()
-    largest = 2 * math.log(len(values) + channels) * noise**2
-    padded = torch.cat(
-        [squares[:1].expand(width), squares, squares[-1:].expand(width)]
-    ).clamp(max=largest)
-    around = padded.unfold(0, 2 * width + 1, 1).mean(1)
-    signal = (around - (1 + math.sqrt(2 / (2 * width + 1))) * noise**2).clamp(min=0)
+    largest = 2 * math.log(len(values) + channels) * variance
+    local = smoothed(squares.clamp(max=largest), width)
+    usual = (1 + math.sqrt(2 / (2 * width + 1))) * variance
+    signal = (local - usual).clamp(min=0)
     signal = torch.maximum(signal, squares - largest)
-    return values * signal / (signal + noise**2)
+    return values * signal / (signal + variance)
 
 
 def fused(values: Tensor, noise: float) -> Tensor:
@@ -73,26 +74,28 @@ def fused(values: Tensor, noise: float) -> Tensor:
     the best cuts follow.
     """
     order = values.argsort()
+    ascending = values[order]
     price = 2 * math.log(len(values)) + _PRICE
     zero = values.new_zeros(1)
-    total, squares = (
-        torch.cat([zero, some.cumsum(0)])
-        for some in (values[order], values[order].square())
-    )
-    best = zero
-    cuts = [0]
+    sums_below = torch.cat([zero, ascending.cumsum(0)])
+    squares_below = torch.cat([zero, ascending.square().cumsum(0)])
+    least_costs = zero  # of the first values, by how many they are
+    last_starts = [0]  # where the last group of these begins
     for end in range(1, len(values) + 1):
-        sums = total[end] - total[:end]
-        apart = squares[end] - squares[:end] - sums.square() / torch.arange(end, 0, -1)
-        costs = best + apart / noise**2 + price
-        cuts.append(int(costs.argmin()))
-        best = torch.cat([best, costs.amin()[None]])
+        sizes = torch.arange(end, 0, -1)
+        sums = sums_below[end] - sums_below[:end]
+        squares = squares_below[end] - squares_below[:end]
+        distances = squares - sums.square() / sizes
+        costs = least_costs + distances / noise**2 + price
+        last_starts.append(int(costs.argmin()))
+        least_costs = torch.cat([least_costs, costs.amin()[None]])
     levels = torch.empty_like(values)
     end = len(values)
     while end:
-        first = cuts[end]
-        levels[order[first:end]] = (total[end] - total[first]) / (end - first)
-        end = first
+        start = last_starts[end]
+        group_sum = sums_below[end] - sums_below[start]
+        levels[order[start:end]] = group_sum / (end - start)
+        end = start
     return levels
 
 
@@ -130,7 +133,8 @@ class Centres:
 
     @property
     def groups(self) -> Tensor:
-        return self.people.view(-1, self.each).sum(1).clamp(min=1.0)
+        grouped = self.people.view(-1, self.each)
+        return grouped.sum(1).clamp(min=1.0)
 
     @property
     def whole_means(self) -> Tensor:
@@ -138,7 +142,7 @@ class Centres:
 
     @property
     def radius(self) -> int:
-        return max(1, round(self.pull * math.sqrt(self.spread)))
+        return _radius(self.pull, self.spread)
 
 
 def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Centres:
@@ -160,18 +164,24 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
         overall = first["sums"].sum(0) / total
         overall_noise = float(first["sums_noise"] / total) * math.sqrt(len(people))
         beside, marks = _told_apart(first, people, overall)
-    middle = (
-        series_mean(overall, overall_noise, frame.channels)
-        if frame.sides == 1
-        else without_noise(overall, overall_noise)
-    )
-    means = middle + beside
+    if frame.sides == 1:
+        overall_mean = series_mean(overall, overall_noise, frame.channels)
+    else:
+        overall_mean = without_noise(overall, overall_noise)
+    means = overall_mean + beside
     norms = means.square().sum(1, keepdim=True).sqrt()
     means = means * (longest / norms.clamp(min=longest))
-    energy_of_means = (people * means.square().sum(1)).sum() / total
-    spread = _spread(first, total, energy_of_means, longest)
-    each = 1 if labels is None else labels.each
-    return Centres(people, means, marks, spread, RADIUS[frame.sides], frame.poses, each)
+    energies = means.square().sum(1)
+    energy_of_means = (people * energies).sum() / total
+    return Centres(
+        people=people,
+        means=means,
+        marks=marks,
+        spread=_spread(first, total, energy_of_means, longest),
+        pull=RADIUS[frame.sides],
+        poses=frame.poses,
+        each=1 if labels is None else labels.each,
+    )
 
 
 def middle(first: Released, frame: Frame) -> tuple[Tensor, int]:
@@ -179,12 +189,20 @@ def middle(first: Released, frame: Frame) -> tuple[Tensor, int]:
     rows are pulled in to.
     """
     longest = float(frame.reach)
+    classes = len(first["people"])
     people = first["people"].sum().clamp(min=1.0)
-    noise = float(first["sums_noise"] / people) * math.sqrt(len(first["people"]))
-    mean = without_noise(first["sums"].sum(0) / people, noise)
-    centre = (mean * (longest / mean.norm().clamp(min=longest))).round()
+    noise = float(first["sums_noise"] / people) * math.sqrt(classes)
+    noisy_mean = first["sums"].sum(0) / people
+    mean = without_noise(noisy_mean, noise)
+    within_reach = longest / mean.norm().clamp(min=longest)
+    centre = (mean * within_reach).round()
     spread = _spread(first, people, centre.square().sum(), longest)
-    return centre.long(), max(1, round(RADIUS[frame.sides] * math.sqrt(spread)))
+    return centre.long(), _radius(RADIUS[frame.sides], spread)
+
+
+def _radius(pull: float, spread: float) -> int:
+    """Where rows of this mean squared distance are pulled in to, in whole steps."""
+    return max(1, round(pull * math.sqrt(spread)))
 
 
 def _spread(
@@ -193,12 +211,11 @@ def _spread(
     """The mean squared distance of rows from centres of this mean square; less than its
     noise cannot be told.
     """
-    least = min(
-        max(float(first["energy_noise"] / people), 1e-4 * longest**2), longest**2
-    )
-    return float(
-        (first["energy"] / people - energy_of_means).clamp(min=least, max=longest**2)
-    )
+    max_spread = longest**2
+    noise = float(first["energy_noise"] / people)
+    min_spread = min(max(noise, 1e-4 * max_spread), max_spread)
+    spread = first["energy"] / people - energy_of_means
+    return float(spread.clamp(min=min_spread, max=max_spread))
 
 
 def _told_apart(
@@ -211,9 +228,11 @@ def _told_apart(
     if len(people) == 1:
         return beside, torch.zeros_like(overall)
     noise = (first["sums_noise"] / people).square()[:, None]
-    signal = (smoothed(beside.square().mean(0)) - noise.mean()).clamp(min=0)
+    local_squares = smoothed(beside.square().mean(0))
+    signal = (local_squares - noise.mean()).clamp(min=0)
     weight = signal / (signal + noise).clamp(min=1e-300)
-    return beside * weight, (weight.square() * noise).mean(0)
+    noise_left = weight.square() * noise
+    return beside * weight, noise_left.mean(0)
 
 
 @dataclass(frozen=True)
@@ -229,22 +248,24 @@ class Directions:
 
     @property
     def radius(self) -> int:
-        return max(1, round(self.pull * math.sqrt(float(self.values.sum()))))
+        return _radius(self.pull, float(self.values.sum()))
 
     def bits(self, people: Tensor, multiplier: float, most: int) -> int:
         """By how many directions' signs to cut: while a cell's mean stands out of the
         third release's noise.
         """
-        noise = multiplier * self.radius
-        bits = 0
-        kept = len(self.values)
-        while bits < min(most, kept):
-            cell = float(people.median()) / 2 ** (bits + 1)
-            apart = float(self.values[bits]) * 2 / math.pi
-            if apart < SPLIT * kept * (noise / max(cell, 1.0)) ** 2 or cell < 2 * kept:
-                break
-            bits += 1
-        return bits
+        sums_noise = multiplier * self.radius
+        n_directions = len(self.values)
+        max_bits = max(0, min(most, n_directions))
+        for bits in range(max_bits):
+            cell_people = float(people.median()) / 2 ** (bits + 1)
+            squared_distance = float(self.values[bits]) * 2 / math.pi
+            mean_noise = sums_noise / max(cell_people, 1.0)
+            if squared_distance < SPLIT * n_directions * mean_noise**2:
+                return bits
+            if cell_people < 2 * n_directions:
+                return bits
+        return max_bits
 
 
 def directions(pooled: Released, centre: Centres, frame: Frame) -> Directions:
@@ -254,19 +275,18 @@ def directions(pooled: Released, centre: Centres, frame: Frame) -> Directions:
     total = float(centre.people.sum())
     covariance = pooled["moments"] / total
     noise = float(pooled["moments_noise"]) / total
-    width = len(covariance)
-    sizes = (
-        {min(width, round(_LEAST * _STEP**n)) for n in range(64)} if noise else {width}
-    )
+    features = len(covariance)
     max_directions = MOST_TURNED if centre.poses else MOST_KEPT
     candidates = (
-        _standing_out(covariance, noise, size, max_directions) for size in sorted(sizes)
+        _standing_out(covariance, noise, size, max_directions)
+        for size in _candidate_sizes(features, noise)
     )
-    values, vectors = max(candidates, key=lambda one: float(one[0].sum()))
-    basis = torch.zeros(width, len(values), dtype=covariance.dtype)
+    values, vectors = max(candidates, key=_explained_variance)
+    basis = covariance.new_zeros(features, len(values))
     basis[: len(vectors)] = vectors
     if frame.sides == 1:
-        tail = fill_tail(covariance - (basis * values) @ basis.T, noise, frame)
+        residual = covariance - (basis * values) @ basis.T
+        tail = fill_tail(residual, noise, frame)
     else:
         explained = (basis.square() * values).sum(1)
         tail = _image_tail(covariance.diagonal() - explained, noise, centre.poses)
@@ -274,14 +294,29 @@ def directions(pooled: Released, centre: Centres, frame: Frame) -> Directions:
     return Directions(basis, values, tail, centre.pull)
 
 
+def _explained_variance(candidate: tuple[Tensor, Tensor]) -> float:
+    values, _ = candidate
+    return float(values.sum())
+
+
+def _candidate_sizes(features: int, noise: float) -> list[int]:
+    """How many of the first features may be looked at, ascending; without noise all."""
+    if not noise:
+        return [features]
+    growing = (round(_LEAST * _STEP**n) for n in range(64))
+    return sorted({min(features, size) for size in growing})
+
+
 def _image_tail(residual: Tensor, noise: float, turned: int) -> Tensor:
     """Variances beside the directions, as far as they stand out of noise on average
     over neighbours; the first `turned` features have none.
     """
-    around = torch.cat([residual[:turned], smoothed(residual[turned:])])
-    quiet = torch.full_like(around, 2 * math.sqrt(2 / (2 * _SMOOTH + 1)) * noise)
-    quiet[:turned] = math.sqrt(2) * noise
-    return (around.clamp(min=0).square() - quiet.square()).clamp(min=0).sqrt()
+    variances = torch.cat([residual[:turned], smoothed(residual[turned:])])
+    threshold = 2 * math.sqrt(2 / (2 * _SMOOTH + 1)) * noise
+    thresholds = torch.full_like(variances, threshold)
+    thresholds[:turned] = math.sqrt(2) * noise
+    squares = variances.clamp(min=0).square() - thresholds.square()
+    return squares.clamp(min=0).sqrt()
 
 
 def _standing_out(
@@ -294,12 +329,11 @@ def _standing_out(
     values, vectors = torch.linalg.eigh(covariance[:size, :size])
     values = values.flip(0)
     vectors = vectors.flip(1)
-    n_directions = max(1, min(int((values > CLEAR * edge).sum()), max_directions))
-    shrunk = (
-        (values[:n_directions].clamp(min=0).square() - edge**2)
-        .clamp(min=1e-6 * edge**2 + 1e-12)
-        .sqrt()
-    )
+    n_clear = int((values > CLEAR * edge).sum())
+    n_directions = max(1, min(n_clear, max_directions))
+    largest = values[:n_directions].clamp(min=0)
+    squares = largest.square() - edge**2
+    shrunk = squares.clamp(min=1e-6 * edge**2 + 1e-12).sqrt()
     return shrunk, vectors[:, :n_directions]
 
 
@@ -314,42 +348,52 @@ def fit_cells(
     """The Gaussians of all cells; without a third release all classes have the pooled
     covariance.
     """
-    class_people = centre.groups
-    classes = len(class_people)
+    people = centre.groups
+    classes = len(people)
     k = len(kept.values)
     pooled = torch.diag(kept.values)
+    means = torch.zeros(classes, k, dtype=torch.float64)
+    cells = 1 << bits
     if third is None:
-        means = torch.zeros(classes, k, dtype=torch.float64)
-        return _network(
-            frame, centre, kept, class_people, means, pooled.expand(classes, k, k), 1
-        )
-    if not bits:
-        people = class_people
-        means = torch.zeros(classes, k, dtype=torch.float64)
-        count = 1
-        pooled = (pooled + third["moments"].sum(0) / people.sum()) / 2
-    else:
-        count = 1 << bits
-        people = third["people"].clamp(
-            min=0.02 * float(class_people.sum()) / (classes * count)
-        )
+        covariances = pooled.expand(classes, k, k)
+        return _network(frame, centre, kept, people, means, covariances, 1)
+    if bits:
+        fewest = 0.02 * float(people.sum()) / (classes * cells)
+        people = third["people"].clamp(min=fewest)
         means = _cell_means(kept, third, people, bits)
-        inner = (
-            third["moments"]
-            - people[:, None, None] * means[:, :, None] * means[:, None, :]
-        )
-        pooled = inner.sum(0) / people.sum()
-        inner = inner.view(classes, count, k, k).sum(1)
-        own = people.view(classes, count).sum(1)
-        noise = third["moments_noise"] * math.sqrt(count) / own
-        pooled = shrunk_covariances(
-            inner / own[:, None, None], pooled, noise
-        ).repeat_interleave(count, 0)
-    own = (
-        third["moments"] / people[:, None, None] - means[:, :, None] * means[:, None, :]
-    )
-    covariances = shrunk_covariances(own, pooled, third["moments_noise"] / people)
-    return _network(frame, centre, kept, people, means, covariances, count)
+        class_covariances = _class_covariances(third, people, means, cells)
+        pooled = class_covariances.repeat_interleave(cells, 0)
+    else:
+        measured = third["moments"].sum(0) / people.sum()
+        pooled = (pooled + measured) / 2
+    noisy = third["moments"] / people[:, None, None] - _outer(means)
+    noise = third["moments_noise"] / people
+    covariances = shrunk_covariances(noisy, pooled, noise)
+    return _network(frame, centre, kept, people, means, covariances, cells)
+
+
+def _class_covariances(
+    third: Released, people: Tensor, means: Tensor, cells: int
+) -> Tensor:
+    """The covariance within the cells of each class, shrunk towards that of all."""
+    k = means.shape[1]
+    scatter = third["moments"] - _scatter(people, means)
+    pooled = scatter.sum(0) / people.sum()
+    class_scatter = scatter.view(-1, cells, k, k).sum(1)
+    class_people = people.view(-1, cells).sum(1)
+    noise = third["moments_noise"] * math.sqrt(cells) / class_people
+    noisy = class_scatter / class_people[:, None, None]
+    return shrunk_covariances(noisy, pooled, noise)
+
+
+def _outer(means: Tensor) -> Tensor:
+    """m mᵀ of every mean: (n, k) → (n, k, k)."""
+    return means[:, :, None] * means[:, None, :]
+
+
+def _scatter(people: Tensor, means: Tensor) -> Tensor:
+    """The sum of m mᵀ over the people of every mean: (n, k, k)."""
+    return people[:, None, None] * means[:, :, None] * means[:, None, :]
 
 
 def fit_one_release(frame: Frame, first: Released, second: Released) -> CellGaussians:
@@ -357,55 +401,56 @@ def fit_one_release(frame: Frame, first: Released, second: Released) -> CellGaus
     are about the middle.
     """
     centre = centres(first, frame)
-    about = (
-        centre.people[:, None, None]
-        * centre.means[:, :, None]
-        * centre.means[:, None, :]
-    )
+    between = _scatter(centre.people, centre.means)
     moments = second["moments"]
     noise = second["moments_noise"]
-    if len(moments) < len(about):
-        kept = directions(
-            {"moments": moments[0] - about.sum(0), "moments_noise": noise},
-            centre,
-            frame,
-        )
-        return fit_cells(frame, centre, kept, None)
-    each = moments - about
-    kept = directions(
-        {"moments": each.sum(0), "moments_noise": noise * math.sqrt(len(each))},
-        centre,
-        frame,
-    )
-    inside = torch.einsum("fi,cfg,gj->cij", kept.basis, each, kept.basis)
-    return fit_cells(frame, centre, kept, {"moments": inside, "moments_noise": noise})
+    if len(moments) < len(between):
+        within = moments[0] - between.sum(0)
+        pooled = {"moments": within, "moments_noise": noise}
+        return fit_cells(frame, centre, directions(pooled, centre, frame), None)
+    class_moments = moments - between
+    pooled = {
+        "moments": class_moments.sum(0),
+        "moments_noise": noise * math.sqrt(len(class_moments)),
+    }
+    kept = directions(pooled, centre, frame)
+    basis = kept.basis
+    inside = torch.einsum("fi,cfg,gj->cij", basis, class_moments, basis)
+    third = {"moments": inside, "moments_noise": noise}
+    return fit_cells(frame, centre, kept, third)
 
 
 def without_noise(values: Tensor, noise: float) -> Tensor:
     """Coefficients shrunk towards none, those that stand out of noise of this deviation
     least.
     """
-    signal = (smoothed(values.square(), 2) - noise**2).clamp(min=0)
-    signal = torch.maximum(signal, values.square() - 4 * noise**2)
-    return values * signal / (signal + noise**2).clamp(min=1e-300)
+    variance = noise**2
+    squares = values.square()
+    signal = (smoothed(squares, 2) - variance).clamp(min=0)
+    signal = torch.maximum(signal, squares - 4 * variance)
+    return values * signal / (signal + variance).clamp(min=1e-300)
 
 
 def smoothed(values: Tensor, width: int = _SMOOTH) -> Tensor:
     """The mean over neighbours in the order of frequencies."""
     width = min(width, len(values) - 1)
-    padded = torch.cat([values[:1].expand(width), values, values[-1:].expand(width)])
-    return padded.unfold(0, 2 * width + 1, 1).mean(1)
+    before = values[:1].expand(width)
+    after = values[-1:].expand(width)
+    padded = torch.cat([before, values, after])
+    windows = padded.unfold(0, 2 * width + 1, 1)
+    return windows.mean(1)
 
 
 def _cell_means(kept: Directions, third: Released, people: Tensor, bits: int) -> Tensor:
     """Means of cells about the means of their classes, shrunk towards those of a
     Gaussian that is cut there.
     """
-    signs = 2.0 * ((torch.arange(1 << bits)[:, None] >> torch.arange(bits)) & 1) - 1
+    cells = 1 << bits
+    positive = (torch.arange(cells)[:, None] >> torch.arange(bits)) & 1
+    signs = 2.0 * positive - 1
+    half_normal_means = (kept.values[:bits] * 2 / math.pi).sqrt()
     prior = torch.zeros(len(people), len(kept.values), dtype=torch.float64)
-    prior[:, :bits] = (signs * (kept.values[:bits] * 2 / math.pi).sqrt()).repeat(
-        len(people) >> bits, 1
-    )
+    prior[:, :bits] = (signs * half_normal_means).repeat(len(people) // cells, 1)
     noise = (third["sums_noise"] / people).square()[:, None]
     beside = third["sums"] / people[:, None] - prior
     signal = (beside.square().mean(0) - noise.mean()).clamp(min=0)
@@ -420,14 +465,16 @@ def shrunk_covariances(covariances: Tensor, pooled: Tensor, noise: Tensor) -> Te
     k = covariances.shape[-1]
     expected = noise.square() * k * (k + 1)
     distances = beside.square().sum((1, 2))
-    prior = (distances - expected).mean().clamp(min=0)
-    alone = (distances - expected).clamp(min=0) / distances.clamp(min=1e-300)
-    weight = (alone + prior / (prior + expected).clamp(min=1e-300)) / 2
-    values, vectors = torch.linalg.eigh(pooled + weight[:, None, None] * beside)
+    signal = distances - expected
+    own_weight = signal.clamp(min=0) / distances.clamp(min=1e-300)
+    mean_signal = signal.mean().clamp(min=0)
+    shared_weight = mean_signal / (mean_signal + expected).clamp(min=1e-300)
+    weight = (own_weight + shared_weight) / 2
+    shrunk = pooled + weight[:, None, None] * beside
+    values, vectors = torch.linalg.eigh(shrunk)
     least = 0.25 * torch.linalg.eigvalsh(pooled).min().clamp(min=0)
-    return torch.einsum(
-        "cij,cj,ckj->cik", vectors, values.clamp(min=float(least)), vectors
-    )
+    values = values.clamp(min=float(least))
+    return torch.einsum("cij,cj,ckj->cik", vectors, values, vectors)
 
 
 def _network(
@@ -436,7 +483,7 @@ def _network(
     kept: Directions,
     people: Tensor,
     means: Tensor,
-    own: Tensor,
+    covariances: Tensor,
     cells: int,
 ) -> CellGaussians:
     """Of every class and cell: what is of a group's cell, all classes of that group
@@ -444,20 +491,26 @@ def _network(
     """
     features, k = kept.basis.shape
     network = CellGaussians(
-        frame, classes=len(centre.people), cells=cells, directions=k
+        frame,
+        classes=len(centre.people),
+        cells=cells,
+        directions=k,
     )
-    values, vectors = torch.linalg.eigh(own)
-    factors = vectors * values.clamp(min=0).sqrt()[:, None, :]
-    whole: Any = centre.means.repeat_interleave(cells, 0).clone()
-    whole[:, :features] += _to_classes(means, centre, cells) @ kept.basis.T
+    values, vectors = torch.linalg.eigh(covariances)
+    deviations = values.clamp(min=0).sqrt()
+    factors = vectors * deviations[:, None, :]
+    cell_means = centre.means.repeat_interleave(cells, 0)
+    cell_means[:, :features] += _to_classes(means, centre, cells) @ kept.basis.T
     shares = people / people.sum()
     if centre.each > 1:
-        within = people.view(-1, cells) / people.view(-1, cells).sum(1, keepdim=True)
-        odds = (centre.people / centre.people.sum()).view(-1, centre.each)
-        shares = (odds[:, :, None] * within[:, None, :]).flatten()
+        group_people = people.view(-1, cells)
+        within = group_people / group_people.sum(1, keepdim=True)
+        class_shares = centre.people / centre.people.sum()
+        grouped_shares = class_shares.view(-1, centre.each)
+        shares = (grouped_shares[:, :, None] * within[:, None, :]).flatten()
     with torch.no_grad():
         network.shares.copy_(shares)
-        network.means.copy_(whole)
+        network.means.copy_(cell_means)
         network.factors.copy_(_to_classes(factors, centre, cells))
         network.basis[:features] = kept.basis.float()
         network.tail[:features] = kept.tail.sqrt().float()

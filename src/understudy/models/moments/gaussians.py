@@ -64,8 +64,9 @@ class InFrame(Network):
 
     @classmethod
     def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
-        given = {key: description[key] for key in cls.keys if key != "frame"}
-        return {"frame": Frame.from_description(description), **given}
+        arguments = {key: description[key] for key in cls.keys if key != "frame"}
+        arguments["frame"] = Frame.from_description(description)
+        return arguments
 
 
 class FrameValues(nn.Module):
@@ -76,22 +77,27 @@ class FrameValues(nn.Module):
     frame: Frame
 
     def make_frame(self, frame: Frame, cells: int, directions: int) -> None:
-        self.frame = frame
-        self.factors = nn.Parameter(torch.zeros(cells, directions, directions))
-        self.basis = nn.Parameter(torch.zeros(frame.features, directions))
-        self.tail = nn.Parameter(torch.zeros(frame.features))
+        factors = torch.zeros(cells, directions, directions)
+        basis = torch.zeros(frame.features, directions)
+        tail = torch.zeros(frame.features)
         line = torch.linspace(0, 1, KNOTS).repeat(frame.channels, 1)
+        self.frame = frame
+        self.factors = nn.Parameter(factors)
+        self.basis = nn.Parameter(basis)
+        self.tail = nn.Parameter(tail)
         self.inner = nn.Parameter(line)
         self.outer = nn.Parameter(line.clone())
 
     @cached_property
     def _back(self) -> Tensor:
-        return torch.from_numpy(self.frame.matrix()).float()  # (features, values)
+        matrix = torch.from_numpy(self.frame.matrix())  # (features, values)
+        return matrix.float()
 
     @property
     def beside(self) -> int:
         """How many normals a row takes beside those of its directions."""
-        return self.frame.features + (self.frame.sides == 1)
+        of_bursts = 1 if self.frame.sides == 1 else 0
+        return self.frame.features + of_bursts
 
     def varied(self, means: Tensor, cell: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Coefficients of rows of these cells (n,) about their means, by normals (n, k)
@@ -100,35 +106,38 @@ class FrameValues(nn.Module):
         features = self.frame.features
         noise = v[:, :features] * self.tail
         if self.frame.sides == 1:
-            noise = noise * (BURST * v[:, features:] - BURST**2).exp()
-        moved = torch.empty_like(u)
-        for one in sorted(set(cell.tolist())):
-            here = cell == one
-            moved[here] = u[here] @ self.factors[one].T
-        return means + moved @ self.basis.T + noise
+            exponents = BURST * v[:, features:] - BURST**2
+            noise = noise * exponents.exp()
+        inside = torch.empty_like(u)
+        for index in sorted(set(cell.tolist())):
+            of_cell = cell == index
+            inside[of_cell] = u[of_cell] @ self.factors[index].T
+        return means + inside @ self.basis.T + noise
 
     def turned_back(self, coefficients: Tensor) -> Tensor:
         """Coefficients (n, features) → values as the Gaussians have them, (n, places,
         channels).
         """
-        flat = 0.5 + coefficients @ self._back.to(coefficients.device)
+        back = self._back.to(coefficients.device)
+        values = 0.5 + coefficients @ back
         if self.frame.upright:
-            flat = self.frame.leaning(flat, coefficients)
-        return flat.view(len(flat), -1, self.frame.channels)
+            values = self.frame.leaning(values, coefficients)
+        return values.view(len(values), -1, self.frame.channels)
 
     def shaded(self, raw: Tensor) -> Tensor:
         """Values as the Gaussians have them → values in [0, 1], both (n, places,
         channels).
         """
+        channels = zip(raw.unbind(2), self.inner, self.outer, strict=True)
         mapped = [
-            mapped_through(raw[:, :, c], self.inner[c], self.outer[c])
-            for c in range(raw.shape[2])
+            mapped_through(values, inner, outer) for values, inner, outer in channels
         ]
         return torch.stack(mapped, 2).clamp(0, 1)
 
     def take_map(self, points: tuple[Tensor, Tensor]) -> None:
-        self.inner.copy_(points[0])
-        self.outer.copy_(points[1])
+        inner, outer = points
+        self.inner.copy_(inner)
+        self.outer.copy_(outer)
 
 
 class CellGaussians(FrameValues, InFrame):
@@ -146,45 +155,58 @@ class CellGaussians(FrameValues, InFrame):
         whole(classes=classes, cells=cells, directions=directions)
         count = classes * cells
         width = frame.features
-        numbers = count * (width + directions**2) + width * directions
+        numbers_per_cell = width + directions**2
+        numbers = count * numbers_per_cell + width * directions
         if directions > width or count > _MOST_CELLS or numbers > MOST_WEIGHTS:
             raise ConfigError(
                 f"{count:,} Gaussians of {directions} directions are too large a model."
             )
+        shares = torch.full((count,), 1 / count)
+        means = torch.zeros(count, width)
         self.classes = classes
         self.cells = cells
         self.directions = directions
-        self.shares = nn.Parameter(torch.full((count,), 1 / count))
-        self.means = nn.Parameter(torch.zeros(count, width))
+        self.shares = nn.Parameter(shares)
+        self.means = nn.Parameter(means)
         self.make_frame(frame, count, directions)
         self.latent = 1 + directions + self.beside
 
     def pick(self, z: Tensor) -> Tensor:
         """The cell of each latent point: (n,)."""
-        ends = self.shares.double().clamp(min=0).cumsum(0)
-        at = torch.special.ndtr(z[:, 0].double()) * ends[-1]
-        return torch.searchsorted(ends, at, right=True).clamp(max=len(ends) - 1)
+        ends = self._share_ends()
+        uniforms = torch.special.ndtr(z[:, 0].double())
+        cells = torch.searchsorted(ends, uniforms * ends[-1], right=True)
+        return cells.clamp(max=len(ends) - 1)
+
+    def _share_ends(self) -> Tensor:
+        """Where the share of each cell ends on the line of all: (classes · cells,)."""
+        shares = self.shares.double().clamp(min=0)
+        return shares.cumsum(0)
 
     def classes_of(self, z: Tensor) -> Tensor:
-        return self.pick(z) // self.cells
+        cells = self.pick(z)
+        return cells // self.cells
 
     def aimed(self, z: Tensor, one: int) -> Tensor:
         """The same latent points, with their first numbers moved to where they pick
         cells of this class.
         """
-        ends = self.shares.double().clamp(min=0).cumsum(0)
-        ends = torch.cat([ends.new_zeros(1), ends / ends[-1]])[:: self.cells]
-        at = ends[one] + torch.special.ndtr(z[:, 0].double()) * (
-            ends[one + 1] - ends[one]
-        )
-        first = torch.special.ndtri(at.clamp(1e-12, 1 - 1e-12))
+        ends = self._share_ends()
+        cell_bounds = torch.cat([ends.new_zeros(1), ends / ends[-1]])
+        class_bounds = cell_bounds[:: self.cells]
+        lower = class_bounds[one]
+        upper = class_bounds[one + 1]
+        uniforms = torch.special.ndtr(z[:, 0].double())
+        within = lower + uniforms * (upper - lower)
+        first = torch.special.ndtri(within.clamp(1e-12, 1 - 1e-12))
         return torch.cat([first[:, None].to(z.dtype), z[:, 1:]], 1)
 
     def coefficients(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → coefficients in the frame (n, features)."""
         cell = self.pick(z)
-        u = z[:, 1 : 1 + self.directions]
-        v = z[:, 1 + self.directions :]
+        normals = z[:, 1:]
+        u = normals[:, : self.directions]
+        v = normals[:, self.directions :]
         return self.varied(self.means[cell], cell, u, v)
 
     def raw(self, z: Tensor) -> Tensor:
@@ -194,7 +216,8 @@ class CellGaussians(FrameValues, InFrame):
         return self.turned_back(self.coefficients(z))
 
     def rows(self, z: Tensor) -> Tensor:
-        return self.shaded(self.raw(z)).view(-1, *self.frame.shape)
+        values = self.shaded(self.raw(z))
+        return values.view(-1, *self.frame.shape)
 
 
 def mapped_through(values: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
@@ -202,17 +225,19 @@ def mapped_through(values: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
     beyond its ends.
     """
     after, part = _between(values, inner)
-    return outer[after - 1] + part * (outer[after] - outer[after - 1])
+    lower = outer[after - 1]
+    upper = outer[after]
+    return lower + part * (upper - lower)
 
 
 def _between(values: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     """The point after each value, and the part of the way to it from the one before."""
-    after = torch.searchsorted(points.contiguous(), values.contiguous()).clamp(
-        1, len(points) - 1
-    )
-    low = points[after - 1]
-    high = points[after]
-    return after, ((values - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
+    after = torch.searchsorted(points.contiguous(), values.contiguous())
+    after = after.clamp(1, len(points) - 1)
+    lower = points[after - 1]
+    upper = points[after]
+    part = (values - lower) / (upper - lower).clamp(min=1e-12)
+    return after, part.clamp(0, 1)
 
 
 LOUD = 0.02  # of all values: what the noise of half of the bins together may have
@@ -231,13 +256,14 @@ def match_shades(
     they were quiet enough.
     """
     with torch.no_grad():
-        raw = network.raw(some_latents(network.latent, math.prod(network.frame.shape)))
-        found = shades_map(raw, shades, noise, people)
-        quiet = found is not None
-        if found is None and network.frame.sides == 1:
-            found = _common_map(raw.double(), shades / people, noise / people)
-        if found is not None:
-            network.take_map(found)
+        values = math.prod(network.frame.shape)
+        raw = network.raw(some_latents(network.latent, values))
+        points = shades_map(raw, shades, noise, people)
+        quiet = points is not None
+        if points is None and network.frame.sides == 1:
+            points = _common_map(raw.double(), shades / people, noise / people)
+        if points is not None:
+            network.take_map(points)
     return quiet
 
 
@@ -246,7 +272,8 @@ def some_latents(latent: int, values: int) -> Tensor:
     so many values.
     """
     rows = max(64, min(_DRAWN, _MOST // values))
-    return torch.randn(rows, latent, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(rows, latent, generator=generator)
 
 
 def shades_map(
@@ -263,23 +290,30 @@ def shades_map(
     bins = shades.shape[1]
     if noise / people * math.sqrt(bins) / 2 > LOUD:
         return None
-    at = (torch.arange(KNOTS, dtype=torch.float64) + 0.5) / KNOTS
+    ranks = _knot_ranks()
     edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
     inner = []
     outer = []
     for channel, counts in enumerate(shades):
-        own = raw[:, :, channel].flatten().double().sort().values
-        shares = to_simplex(
-            (counts / counts.sum().clamp(min=1.0))[None], counts.new_ones(1)
-        )[0]
-        shares = torch.cat([torch.zeros(1, dtype=torch.float64), shares.cumsum(0)])
-        inner.append(own[(at * (len(own) - 1)).round().long()].float())
-        outer.append(
-            _placed(
-                at, shares, edges, None if means is None else float(means[channel])
-            ).float()
-        )
+        ascending = raw[:, :, channel].flatten().double().sort().values
+        noisy_shares = counts / counts.sum().clamp(min=1.0)
+        (shares,) = to_simplex(noisy_shares[None], counts.new_ones(1))
+        ends = torch.cat([shares.new_zeros(1), shares.cumsum(0)])
+        mean = None if means is None else float(means[channel])
+        inner.append(_quantiles(ascending, ranks).float())
+        outer.append(_binned_quantiles(ranks, ends, edges, mean).float())
     return torch.stack(inner), torch.stack(outer)
+
+
+def _knot_ranks() -> Tensor:
+    """The shares of all values that lie below the knots."""
+    return (torch.arange(KNOTS, dtype=torch.float64) + 0.5) / KNOTS
+
+
+def _quantiles(ascending: Tensor, ranks: Tensor) -> Tensor:
+    """The values at these ranks of the last axis."""
+    positions = ranks * (ascending.shape[-1] - 1)
+    return ascending[..., positions.round().long()]
 
 
 def _common_map(raw: Tensor, shares: Tensor, noise: float) -> tuple[Tensor, Tensor]:
@@ -288,35 +322,45 @@ def _common_map(raw: Tensor, shares: Tensor, noise: float) -> tuple[Tensor, Tens
     """
     channels, bins = shares.shape
     # (channels, n · places)
-    own = raw.permute(2, 0, 1).flatten(1).sort(1).values.contiguous()
-    cells = (own.clamp(0, 1) * bins).long().clamp(max=bins - 1)
-    spread = (
-        torch.stack([torch.bincount(some, minlength=bins) for some in cells])
-        / own.shape[1]
-    )
+    ascending = raw.permute(2, 0, 1).flatten(1).sort(1).values.contiguous()
+    n = ascending.shape[1]
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
+    difference = _common_difference(shares - _binned_shares(ascending, bins), noise)
+    cumulative = torch.cat([difference.new_zeros(1), difference.cumsum(0)])
+    values = torch.linspace(0, 1, _FINE, dtype=torch.float64)
+    grid = values.expand(channels, -1).contiguous()
+    below = torch.searchsorted(ascending, grid, right=True) / n
+    below = torch.stack([_off_the_ends(share, values) for share in below])
+    moved = below + mapped_through(values, edges, cumulative)
+    rising = moved.clamp(0, 1).cummax(1).values
+    ranks = _knot_ranks()
+    outer = [mapped_through(ranks, share, values) for share in rising]
+    return _quantiles(ascending, ranks).float(), torch.stack(outer).float()
+
+
+def _binned_shares(values: Tensor, bins: int) -> Tensor:
+    """The share of each channel's values (channels, n) in even bins: (channels,
+    bins).
+    """
+    positions = (values.clamp(0, 1) * bins).long().clamp(max=bins - 1)
+    counts = [torch.bincount(channel, minlength=bins) for channel in positions]
+    return torch.stack(counts) / values.shape[1]
+
+
+def _common_difference(differences: Tensor, noise: float) -> Tensor:
+    """What noisy differences of histograms (channels, bins) have in common, wave by
+    wave, shrunk by the share of it that is not noise: (bins,).
+    """
+    channels, bins = differences.shape
     waves = torch.from_numpy(dct(bins))[1:]  # the first is their sum, and no difference
-    found = ((shares - spread) @ waves.T).mean(0)
-    loud = _WARY * noise**2 / channels
-    squares = found.square()
-    signal = (
-        torch.cat([squares[:1], squares, squares[-1:]]).unfold(0, 3, 1).mean(1) - loud
-    ).clamp(min=0)
-    more = (found * signal / (signal + loud).clamp(min=1e-300)) @ waves
-    more = torch.cat([more.new_zeros(1), more.cumsum(0)])
-    at = (torch.arange(KNOTS, dtype=torch.float64) + 0.5) / KNOTS
-    edges, values = (
-        torch.linspace(0, 1, n, dtype=torch.float64) for n in (bins + 1, _FINE)
-    )
-    below = (
-        torch.searchsorted(own, values.expand(channels, -1).contiguous(), right=True)
-        / own.shape[1]
-    )
-    below = torch.stack([_off_the_ends(some, values) for some in below])
-    below = (below + mapped_through(values, edges, more)).clamp(0, 1).cummax(1).values
-    inner = own[:, (at * (own.shape[1] - 1)).round().long()]
-    return inner.float(), torch.stack(
-        [mapped_through(at, some, values) for some in below]
-    ).float()
+    mean = (differences @ waves.T).mean(0)
+    noise_variance = _WARY * noise**2 / channels
+    squares = mean.square()
+    padded = torch.cat([squares[:1], squares, squares[-1:]])
+    local_squares = padded.unfold(0, 3, 1).mean(1)
+    signal = (local_squares - noise_variance).clamp(min=0)
+    shrunk = mean * signal / (signal + noise_variance).clamp(min=1e-300)
+    return shrunk @ waves
 
 
 def _off_the_ends(below: Tensor, values: Tensor) -> Tensor:
@@ -324,33 +368,42 @@ def _off_the_ends(below: Tensor, values: Tensor) -> Tensor:
     end evenly among as many next to it. A Gaussian has no end, and all whom it has past
     one would be drawn on it.
     """
-    found = below.double().clone()
-    past = 2 * float(below[0])
-    near = below < past
-    found[near] = past * values[near] / max(float(values[near][-1:].sum()), 1e-12)
-    past = 2 * float(1 - below[-1])
-    near = below > 1 - past
-    found[near] = 1 - past * (1 - values[near]) / max(
-        float((1 - values[near])[:1].sum()), 1e-12
-    )
-    return found
+    spread = below.double().clone()
+    lower_tail = 2 * float(below[0])
+    lower = below < lower_tail
+    to_lower = values[lower]
+    lower_width = max(float(to_lower[-1:].sum()), 1e-12)
+    spread[lower] = lower_tail * to_lower / lower_width
+    upper_tail = 2 * float(1 - below[-1])
+    upper = below > 1 - upper_tail
+    to_upper = 1 - values[upper]
+    upper_width = max(float(to_upper[:1].sum()), 1e-12)
+    spread[upper] = 1 - upper_tail * to_upper / upper_width
+    return spread
 
 
-def _placed(at: Tensor, shares: Tensor, edges: Tensor, mean: float | None) -> Tensor:
-    """The values at these ranks, where bins end at these shares."""
+def _binned_quantiles(
+    ranks: Tensor, shares: Tensor, edges: Tensor, mean: float | None
+) -> Tensor:
+    """The values at these ranks, where bins end at these shares; of this `mean`, if it
+    is known.
+    """
     if mean is None:
-        return mapped_through(at, shares, edges)
-    after, part = _between(at, shares)
+        return mapped_through(ranks, shares, edges)
+    after, part = _between(ranks, shares)
+    lower = edges[after - 1]
+    width = edges[after] - lower
     # the exponent's logarithm: values fall as it grows
-    few = -_BENT
-    many = _BENT
+    least_bend = -_BENT
+    most_bend = _BENT
     for _ in range(40):
-        bend = (few + many) / 2
-        placed = edges[after - 1] + part ** math.exp(bend) * (
-            edges[after] - edges[after - 1]
-        )
-        few, many = (bend, many) if float(placed.mean()) > mean else (few, bend)
-    return placed
+        bend = (least_bend + most_bend) / 2
+        values = lower + part ** math.exp(bend) * width
+        if float(values.mean()) > mean:
+            least_bend = bend
+        else:
+            most_bend = bend
+    return values
 
 
 @torch.no_grad()
@@ -363,58 +416,54 @@ def bayes_rule(
     from understudy.models.cohort.classifier import Quadratic, UprightQuadratic
 
     sizes = sizes or (fit.classes,)
-    order = torch.arange(len(fit.shares)).view(*sizes, -1).movedim(label, 0).flatten()
+    cells = torch.arange(len(fit.shares)).view(*sizes, -1)
+    order = cells.movedim(label, 0).flatten()
+    frame = fit.frame
     # (features, values), rows orthonormal
-    back = torch.from_numpy(fit.frame.matrix()) * UNIT
-    turned = fit.frame.poses
-    if turned:  # how an image was turned stands before its values
-        back = torch.cat(
-            [torch.eye(fit.frame.features, turned, dtype=torch.float64), back], 1
-        )
-    own_means = fit.means.double()[order]
-    own_factors = fit.factors.double()[order]
-    means = own_means / UNIT
-    tail = fit.tail.double() / UNIT
-    factors = fit.basis.double() @ (own_factors / UNIT)  # (cells, features, k): A
+    back = torch.from_numpy(frame.matrix()) * UNIT
+    if frame.poses:  # how an image was turned stands before its values
+        poses = torch.eye(frame.features, frame.poses, dtype=torch.float64)
+        back = torch.cat([poses, back], 1)
+    basis = fit.basis.double()
+    cell_factors = fit.factors.double()[order] / UNIT
+    means = fit.means.double()[order] / UNIT
+    tail_variances = (fit.tail.double() / UNIT).square()
+    factors = basis @ cell_factors  # (cells, features, k): A
     shares = fit.shares.double()[order].clamp(min=1e-12)
-    varied = factors.square().sum(2).mean(0) + tail.square()
-    diagonal = tail.square() + (FLOOR * varied.mean()).clamp(min=1e-12)
+    variances = factors.square().sum(2).mean(0) + tail_variances
+    diagonal = tail_variances + (FLOOR * variances.mean()).clamp(min=1e-12)
     centre = (shares @ means) / shares.sum()
-    about = means - centre
+    shifts = means - centre
     inner = factors.mT @ (factors / diagonal[:, None])
-    lower = torch.linalg.cholesky(
-        inner + torch.eye(fit.directions, dtype=torch.float64)
-    )
+    identity = torch.eye(fit.directions, dtype=torch.float64)
+    lower = torch.linalg.cholesky(inner + identity)
     # L⁻¹ Fᵀ
-    own = torch.linalg.solve_triangular(lower, own_factors.mT / UNIT, upper=False)
+    whitened = torch.linalg.solve_triangular(lower, cell_factors.mT, upper=False)
     # (k, features): Bᵀ D⁻¹, so that R = L⁻¹ Fᵀ Bᵀ D⁻¹
-    shared = fit.basis.double().T / diagonal
-    bias = (
-        -(about.square() / diagonal).sum(1) / 2
-        - lower.diagonal(dim1=1, dim2=2).log().sum(1)
-        + shares.log()
-    )
+    shared = basis.T / diagonal
+    distances = (shifts.square() / diagonal).sum(1)
+    log_determinants = lower.diagonal(dim1=1, dim2=2).log().sum(1)
+    middle = torch.full((back.shape[1],), 0.5, dtype=torch.float64)
+    middle[: frame.poses] = 0.0
+    weights = {
+        "linear.weight": shifts / diagonal @ back,
+        "linear.bias": -distances / 2 - log_determinants + shares.log(),
+        "centre": middle + centre @ back,
+        "directions": shared @ back,
+        "factors": whitened,
+        "shifts": torch.einsum("cjk,kf,cf->cj", whitened, shared, shifts),
+    }
     classes = sizes[label]
-    wide = {
+    description: dict[str, int] = {
+        "features": back.shape[1],
         "directions": fit.directions,
         "cells": len(order) // classes,
         "classes": classes,
     }
-    if turned:
-        height, width = fit.frame.shape[:2]
-        network: Quadratic = UprightQuadratic(
-            features=back.shape[1], **wide, height=height, width=width
-        )
+    if frame.poses:
+        height, width = frame.shape[:2]
+        network: Quadratic = UprightQuadratic(**description, height=height, width=width)
     else:
-        network = Quadratic(features=back.shape[1], **wide)
-    middle = torch.full((back.shape[1],), 0.5, dtype=torch.float64)
-    middle[:turned] = 0.0
-    named = {
-        "linear.weight": about / diagonal @ back,
-        "linear.bias": bias,
-        "centre": middle + centre @ back,
-        "directions": shared @ back,
-        "factors": own,
-        "shifts": torch.einsum("cjk,kf,cf->cj", own, shared, about),
-    }
-    return network, network.flat({name: value.float() for name, value in named.items()})
+        network = Quadratic(**description)
+    single = {name: value.float() for name, value in weights.items()}
+    return network, network.flat(single)

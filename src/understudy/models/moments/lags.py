@@ -49,26 +49,37 @@ def fill_tail(residual: Tensor, noise: float, frame: Frame) -> Tensor:
     from scipy.optimize import nnls
 
     channels = frame.channels
-    frequencies = len(residual) // channels
-    whole = frequencies * channels
-    tail = torch.zeros(len(residual), dtype=torch.float64)
-    grid = residual[:whole, :whole].reshape(frequencies, channels, frequencies, -1)
-    moments = grid.diagonal(dim1=1, dim2=3).permute(2, 0, 1).numpy()
+    moments = _channel_moments(residual, channels)
+    frequencies = moments.shape[1]
     matrices = _power_and_roughness(frame)[:, :frequencies, :frequencies]
     released = np.einsum("kfg,cfg->ck", matrices, moments)
     noise_variances = 2 * noise**2 * np.square(matrices).sum((1, 2))
-    wanted = _without_noise(released, noise_variances)
+    targets = _without_noise(released, noise_variances)
     weight = _EXACT * frame.shape[0]
-    of_variances = weight * np.diagonal(matrices, axis1=1, axis2=2)
-    design = np.concatenate([np.eye(frequencies), of_variances])
-    for channel in range(channels):
-        variances = np.diagonal(moments[channel])
-        scale = max(float(np.abs(variances).max()), 1e-300)
-        if wanted[channel, 0] > 0:
-            goal = np.concatenate([variances, weight * wanted[channel]])
+    constraints = weight * np.diagonal(matrices, axis1=1, axis2=2)
+    design = np.concatenate([np.eye(frequencies), constraints])
+    tail = torch.zeros(len(residual), dtype=torch.float64)
+    by_channel = tail[: frequencies * channels].view(frequencies, channels)
+    for channel, target in enumerate(targets):
+        power = target[0]
+        if power > 0:
+            variances = np.diagonal(moments[channel])
+            goal = np.concatenate([variances, weight * target])
+            scale = max(float(np.abs(variances).max()), 1e-300)
             nearest, _ = nnls(design, goal / scale)
-            tail[channel:whole:channels] = torch.from_numpy(nearest * scale)
+            by_channel[:, channel] = torch.from_numpy(nearest * scale)
     return tail
+
+
+def _channel_moments(residual: Tensor, channels: int) -> NDArray[np.float64]:
+    """The second moments of each channel by itself: (channels, frequencies,
+    frequencies).
+    """
+    frequencies = len(residual) // channels
+    end = frequencies * channels
+    grid = residual[:end, :end].reshape(frequencies, channels, frequencies, channels)
+    diagonals = grid.diagonal(dim1=1, dim2=3)
+    return np.asarray(diagonals.permute(2, 0, 1))
 
 
 def _power_and_roughness(frame: Frame) -> NDArray[np.float64]:
@@ -76,12 +87,14 @@ def _power_and_roughness(frame: Frame) -> NDArray[np.float64]:
     power, and its power less lag 1: (2, frequencies, frequencies).
     """
     steps = frame.shape[0]
-    waves = frame.matrix()[:: frame.channels, :: frame.channels] * UNIT
+    channels = frame.channels
+    waves = frame.matrix()[::channels, ::channels] * UNIT
     power = waves @ waves.T / steps
     if steps == 1:
         return power[None]
     next_step = waves[:, :-1] @ waves[:, 1:].T / (steps - 1)
-    return np.stack([power, power - (next_step + next_step.T) / 2])
+    lag_1 = (next_step + next_step.T) / 2
+    return np.stack([power, power - lag_1])
 
 
 def _without_noise(
@@ -99,10 +112,9 @@ def _without_noise(
     between = (spread - noise_variances).clip(min=0)
     shared = np.square(mean)
     signal = (shared - _WARY * noise_variances / channels).clip(min=0)
-    return np.asarray(
-        mean * signal / shared.clip(min=1e-300)
-        + beside * between / (between + noise_variances)
-    )
+    shrunk_mean = mean * signal / shared.clip(min=1e-300)
+    shrunk_beside = beside * between / (between + noise_variances)
+    return np.asarray(shrunk_mean + shrunk_beside)
 
 
 def lag_1(second: Tensor, back: Tensor, channels: int) -> Tensor:
@@ -113,7 +125,8 @@ def lag_1(second: Tensor, back: Tensor, channels: int) -> Tensor:
     turned = second @ back
     squares = (turned * back).sum(0)
     products = (turned[:, :-channels] * back[:, channels:]).sum(0)
-    power, product = (one.view(-1, channels).mean(0) for one in (squares, products))
+    power = squares.view(-1, channels).mean(0)
+    product = products.view(-1, channels).mean(0)
     return product / power
 
 
@@ -121,15 +134,18 @@ def lag_1_noise(second: Tensor, back: Tensor, channels: int, noise: float) -> fl
     """The deviation of the channels' mean of `lag_1` where every second moment has
     noise of this deviation, √2 of it on the diagonal. To the first order.
     """
-    power = ((second @ back) * back).sum(0).view(-1, channels).mean(0)
+    squares = ((second @ back) * back).sum(0)
+    power = squares.view(-1, channels).mean(0)
     lag = lag_1(second, back, channels)
     steps = back.view(len(back), -1, channels)
     count = steps.shape[1]
+    both_sides = 2 * (count - 1)
     neighbours = torch.zeros_like(steps)
-    neighbours[:, 1:] += steps[:, :-1] / (2 * (count - 1))
-    neighbours[:, :-1] += steps[:, 1:] / (2 * (count - 1))
-    change = (neighbours - lag * steps / count) / (power * channels)
-    slope = change.flatten(1) @ back.T
+    neighbours[:, 1:] += steps[:, :-1] / both_sides
+    neighbours[:, :-1] += steps[:, 1:] / both_sides
+    change = neighbours - lag * steps / count
+    relative_change = change / (power * channels)
+    slope = relative_change.flatten(1) @ back.T
     return math.sqrt(2) * noise * float(slope.norm())
 
 
@@ -174,13 +190,7 @@ def memory(
     back = torch.from_numpy(frame.matrix())
     between = _about_level(means, people / total, channels)
     released = pooled["moments"] / total + between
-    with torch.no_grad():
-        shares = (network.shares / network.shares.sum()).double()
-        factors = network.factors.double()
-        inner = torch.einsum("c,cij,ckj->ik", shares, factors, factors)
-        basis = network.basis.double()
-        drawn = basis @ inner @ basis.T + network.tail.double().square().diag()
-        drawn = drawn + _about_level(network.means.double(), shares, channels)
+    drawn = _second_moments(network)
     noise = float(pooled["moments_noise"]) / total
     return Memory(
         released=float(lag_1(released, back, channels).mean()),
@@ -189,10 +199,25 @@ def memory(
     )
 
 
+@torch.no_grad()
+def _second_moments(network: CellGaussians) -> Tensor:
+    """Of the coefficients that it draws, about the level of each channel."""
+    shares = (network.shares / network.shares.sum()).double()
+    factors = network.factors.double()
+    inner = torch.einsum("c,cij,ckj->ik", shares, factors, factors)
+    basis = network.basis.double()
+    tail_variances = network.tail.double().square()
+    within = basis @ inner @ basis.T + tail_variances.diag()
+    means = network.means.double()
+    return within + _about_level(means, shares, network.frame.channels)
+
+
 def _about_level(means: Tensor, shares: Tensor, channels: int) -> Tensor:
     """Second moments of means about the level of each channel, its slowest
     coefficient.
     """
+    overall = shares @ means
     swings = means.clone()
-    swings[:, :channels] -= (shares @ means)[:channels]
-    return swings.T @ (shares[:, None] * swings)
+    swings[:, :channels] -= overall[:channels]
+    weighted = shares[:, None] * swings
+    return swings.T @ weighted

@@ -35,7 +35,7 @@ Guarantee: reads released numbers alone, and is the same for the same numbers.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 
 import torch
 from torch import Tensor
@@ -90,23 +90,25 @@ class Labels:
     @property
     def joint(self) -> bool:
         """Whether combinations are counted themselves."""
-        few = self.combinations <= _CROWDED * len(self.sizes) * max(self.sizes)
-        return len(self.sizes) == 1 or (few and self.combinations <= MOST_JOINT)
+        if len(self.sizes) == 1:
+            return True
+        quiet = _CROWDED * len(self.sizes) * max(self.sizes)
+        return self.combinations <= min(quiet, MOST_JOINT)
 
     @property
     def most_bits(self) -> int:
         """By how many directions' signs classes may be cut; of one label
         `stages.MOST_BITS` alone decides.
         """
-        return (
-            64
-            if len(self.sizes) == 1
-            else (MOST_GAUSSIANS // self.combinations).bit_length() - 1
-        )
+        if len(self.sizes) == 1:
+            return 64
+        cells_per_class = MOST_GAUSSIANS // self.combinations
+        return cells_per_class.bit_length() - 1
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        return tuple(combinations(range(len(self.sizes)), 2))
+        labels = range(len(self.sizes))
+        return tuple(combinations(labels, 2))
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -115,18 +117,16 @@ class Labels:
     @property
     def tables(self) -> tuple[tuple[slice, slice], ...]:
         """Where the table of every two labels stands among all levels."""
-        places = [
-            slice(a, b) for a, b in zip(self.starts, self.starts[1:], strict=False)
-        ]
-        return tuple((places[a], places[b]) for a, b in self.pairs)
+        slices = [slice(start, end) for start, end in pairwise(self.starts)]
+        return tuple((slices[a], slices[b]) for a, b in self.pairs)
 
     def one_hot(self) -> Tensor:
         """The levels that each combination has: (combinations, levels)."""
-        places = torch.cartesian_prod(
-            *(torch.arange(size) for size in self.sizes)
-        ).view(self.combinations, -1)
-        found = torch.zeros(self.combinations, self.levels, dtype=torch.float64)
-        return found.scatter_(1, places + torch.tensor(self.starts[:-1]), 1.0)
+        ranges = [torch.arange(size) for size in self.sizes]
+        level = torch.cartesian_prod(*ranges).view(self.combinations, -1)
+        positions = level + torch.tensor(self.starts[:-1])
+        one_hot = torch.zeros(self.combinations, self.levels, dtype=torch.float64)
+        return one_hot.scatter_(1, positions, 1.0)
 
 
 def bins_of(frame: Frame) -> int:
@@ -134,7 +134,9 @@ def bins_of(frame: Frame) -> int:
 
 
 def first_size(frame: Frame, classes: int) -> int:
-    return classes * (1 + frame.features) + 1 + frame.channels * bins_of(frame)
+    of_classes = classes * (1 + frame.features)
+    histograms = frame.channels * bins_of(frame)
+    return of_classes + 1 + histograms
 
 
 def moments_sensitivity(scale: int) -> float:
@@ -146,42 +148,60 @@ def read_first(frame: Frame, classes: int, total: Tensor, noise: float) -> Relea
     """`people` of each class, `sums` of coefficients, `energy` of all, `shades`
     (channels, bins), with their noise.
     """
-    at = classes * (1 + frame.features)
-    loud = torch.tensor(noise, dtype=torch.float64)
-    table = total[:at].double().view(classes, -1)
-    found = {"people": table[:, 0] * (1 / COUNT), "people_noise": loud * (1 / COUNT)}
-    found |= {"sums": table[:, 1:] * _step(frame), "sums_noise": loud * _step(frame)}
-    return found | _of_all(frame, total[at:], loud)
+    end = classes * (1 + frame.features)
+    deviation = torch.tensor(noise, dtype=torch.float64)
+    table = total[:end].double().view(classes, -1)
+    step = _step(frame)
+    of_classes = {
+        "people": table[:, 0] * (1 / COUNT),
+        "people_noise": deviation * (1 / COUNT),
+        "sums": table[:, 1:] * step,
+        "sums_noise": deviation * step,
+    }
+    return of_classes | _read_energy_and_shades(frame, total[end:], deviation)
 
 
 def read_levels(frame: Frame, labels: Labels, total: Tensor, noise: float) -> Released:
     """`sums` of every level (levels, features), `pairs` of people by two levels;
     energy, shades as of `read_first`.
     """
-    at = labels.levels * frame.features
-    loud = torch.tensor(noise, dtype=torch.float64)
-    pairs = torch.zeros(labels.levels, labels.levels, dtype=torch.float64)
-    sums = total[:at].double().view(labels.levels, -1) * _step(frame)
-    found = {"sums": sums, "sums_noise": loud * _step(frame)}
-    for place in labels.tables:
-        size = pairs[place].numel()
-        pairs[place] = total[at : at + size].double().view_as(pairs[place]) / COUNT
-        at += size
-    found |= {"pairs": pairs, "pairs_noise": loud / COUNT}
-    return found | _of_all(frame, total[at:], loud)
+    levels = labels.levels
+    step = _step(frame)
+    deviation = torch.tensor(noise, dtype=torch.float64)
+    end = levels * frame.features
+    sums = total[:end].double().view(levels, -1)
+    pairs = torch.zeros(levels, levels, dtype=torch.float64)
+    for slices in labels.tables:
+        start = end
+        table = pairs[slices]
+        end += table.numel()
+        counts = total[start:end].double()
+        pairs[slices] = counts.view_as(table) / COUNT
+    of_levels = {
+        "sums": sums * step,
+        "sums_noise": deviation * step,
+        "pairs": pairs,
+        "pairs_noise": deviation / COUNT,
+    }
+    return of_levels | _read_energy_and_shades(frame, total[end:], deviation)
 
 
 def _step(frame: Frame) -> float:
     return frame.reach / SCALE
 
 
-def _of_all(frame: Frame, total: Tensor, loud: Tensor) -> Released:
-    """Energy and shades, with which every first release ends."""
-    squared = _step(frame) ** 2 * SCALE**2 / ENERGY
+def _read_energy_and_shades(frame: Frame, total: Tensor, deviation: Tensor) -> Released:
+    """Energy and histograms of values, with which every first release ends."""
+    energy = total[0].double()
+    shades = total[1:].double().view(frame.channels, bins_of(frame))
+    squared_step = _step(frame) ** 2 * SCALE**2 / ENERGY
     share = math.sqrt(frame.channels) / SHADES
-    shades = total[1:].double().view(frame.channels, bins_of(frame)) * share
-    found = {"energy": total[0].double() * squared, "energy_noise": loud * squared}
-    return found | {"shades": shades, "shades_noise": loud * share}
+    return {
+        "energy": energy * squared_step,
+        "energy_noise": deviation * squared_step,
+        "shades": shades * share,
+        "shades_noise": deviation * share,
+    }
 
 
 def read_moments(
@@ -190,11 +210,11 @@ def read_moments(
     """`moments`, the sums over people in squared steps, (…, d, d); the deviation of
     their noise beside the diagonal.
     """
-    squared = (radius / scale) ** 2
-    noise = torch.tensor(sigma * squared, dtype=torch.float64)
+    squared_step = (radius / scale) ** 2
+    moments = unpacked(triangles.double(), d)
     return {
-        "moments": unpacked(triangles.double(), d) * squared,
-        "moments_noise": noise,
+        "moments": moments * squared_step,
+        "moments_noise": torch.tensor(sigma * squared_step, dtype=torch.float64),
     }
 
 
@@ -219,11 +239,13 @@ def bought_norm(
     bounds = torch.arange(1, CELLS + 1, dtype=torch.float64) / CELLS
     # (bound, cell): by how much the longest rows of a cell are longer
     over = (bounds - bounds[:, None]).clamp(min=0)
-    excess = (over @ lengths["people"]).clamp(min=0) + lengths[
-        "people_noise"
-    ] * over.square().sum(1).sqrt()
-    lost = SHRUNK * numbers * (noise * bounds).square() + excess.square() / classes
-    return float(bounds[lost.argmin()])
+    estimate = (over @ lengths["people"]).clamp(min=0)
+    excess_noise = lengths["people_noise"] * over.square().sum(1).sqrt()
+    excess = estimate + excess_noise
+    variance = SHRUNK * numbers * (noise * bounds).square()
+    squared_bias = excess.square() / classes
+    expected_error = variance + squared_bias
+    return float(bounds[expected_error.argmin()])
 
 
 @dataclass(frozen=True)
@@ -235,93 +257,129 @@ class ByLabels:
 
 
 def by_labels(first: Released, labels: Labels) -> ByLabels:
+    """Of every combination its people and its mean about that of all rows."""
     levels = labels.one_hot()
-    noise = float(first["sums_noise"])
     people = _people(first, labels, levels)
     if labels.joint:
-        held = people > min(_NOBODY, float(people.max()) / 2)
-        counted = torch.where(held, people, 0.0)
-        total = float(counted.sum())
-        design = torch.cat(
-            [levels, torch.eye(labels.combinations, dtype=torch.float64)], 1
-        )
-        seen = counted[:, None] * design
-        expected = counted
-        blocks = (*labels.sizes, labels.combinations)
-        whole = first["sums"][held].sum(0) / total
-        loud = noise * math.sqrt(int(held.sum())) / total
-    else:
-        total = float(people.sum())
-        design = levels
-        seen = levels.T @ (people[:, None] * levels)
-        blocks = labels.sizes
-        expected = seen.diagonal()
-        times = len(labels.sizes)
-        whole = first["sums"].sum(0) / times / total
-        loud = noise * math.sqrt(labels.levels) / times / total
+        return _by_combination(first, labels, levels, people)
+    return _by_level(first, labels, levels, people)
+
+
+def _by_combination(
+    first: Released, labels: Labels, levels: Tensor, people: Tensor
+) -> ByLabels:
+    """Where the sums of combinations were released."""
+    noise = float(first["sums_noise"])
+    populated = people > min(_NOBODY, float(people.max()) / 2)
+    counted = torch.where(populated, people, 0.0)
+    total = float(counted.sum())
+    whole = first["sums"][populated].sum(0) / total
+    of_combinations = torch.eye(labels.combinations, dtype=torch.float64)
+    design = torch.cat([levels, of_combinations], 1)
     effects = fitted_effects(
-        seen, first["sums"] - expected[:, None] * whole, noise, blocks
+        counted[:, None] * design,
+        first["sums"] - counted[:, None] * whole,
+        noise,
+        (*labels.sizes, labels.combinations),
     )
-    return ByLabels(people, whole, loud, design @ effects)
+    return ByLabels(
+        people=people,
+        whole=whole,
+        whole_noise=noise * math.sqrt(int(populated.sum())) / total,
+        beside=design @ effects,
+    )
+
+
+def _by_level(
+    first: Released, labels: Labels, levels: Tensor, people: Tensor
+) -> ByLabels:
+    """Where the sums of levels were released, each row's once for every label."""
+    noise = float(first["sums_noise"])
+    total = float(people.sum())
+    n_labels = len(labels.sizes)
+    whole = first["sums"].sum(0) / n_labels / total
+    both_levels = levels.T @ (people[:, None] * levels)
+    level_people = both_levels.diagonal()
+    effects = fitted_effects(
+        both_levels,
+        first["sums"] - level_people[:, None] * whole,
+        noise,
+        labels.sizes,
+    )
+    return ByLabels(
+        people=people,
+        whole=whole,
+        whole_noise=noise * math.sqrt(labels.levels) / n_labels / total,
+        beside=levels @ effects,
+    )
 
 
 def fitted_effects(
-    seen: Tensor, sums: Tensor, noise: float, blocks: tuple[int, ...]
+    design: Tensor, sums: Tensor, noise: float, blocks: tuple[int, ...]
 ) -> Tensor:
-    """Effects θ (effects, features) of which sums (n, features) = seen (n, effects) · θ
-    + noise were released. θ of a block, and of a band of neighbouring features, has one
-    variance: the likeliest. A round of the iteration: θ given the variances v; then v
-    is Σ θ² of a block over how many of its numbers are told from noise.
+    """Effects θ (effects, features) of which sums (n, features) = design (n, effects) ·
+    θ + noise were released. θ of a block, and of a band of neighbouring features, has
+    one variance: the likeliest. A round of the iteration: θ given the variances v; then
+    v is Σ θ² of a block over how many of its numbers are told from noise.
     """
     block = torch.repeat_interleave(torch.arange(len(blocks)), torch.tensor(blocks))
+    banded, widths = _in_bands(sums)
+    bands = len(banded)
+    largest_sum = float(sums.abs().max())
+    noise_variance = max(noise, _EXACT * largest_sum, 1e-150) ** 2
+    gain = design.square().sum(1).mean().clamp(min=1e-300)
+    energy = banded.square().sum((1, 2))[:, None]
+    largest = (energy / (gain * len(sums) * widths)).clamp(min=1e-300)
+    variances = largest.expand(-1, len(blocks))
+    right_sides = torch.cat([banded, design.expand(bands, -1, -1)], 2)
+    of_blocks = torch.zeros(bands, len(blocks), dtype=torch.float64)
+    for _ in range(_ROUNDS):
+        prior = variances[:, block]  # (bands, effects)
+        signal = (design * prior[:, None, :]) @ design.T
+        diagonal = noise_variance + _ROUNDED * signal.diagonal(dim1=1, dim2=2)
+        lower = torch.linalg.cholesky(signal + torch.diag_embed(diagonal))
+        solved = torch.cholesky_solve(right_sides, lower)
+        solved_sums = solved[:, :, :_BAND]
+        solved_design = solved[:, :, _BAND:]
+        effects = prior[:, :, None] * (design.T @ solved_sums)
+        # of every effect's numbers how many are told from noise
+        degrees = prior * (design * solved_design).sum(1) * widths
+        block_degrees = of_blocks.index_add(1, block, degrees)
+        block_squares = of_blocks.index_add(1, block, effects.square().sum(2))
+        likeliest = block_squares / block_degrees.clamp(min=1e-300)
+        variances = torch.maximum(likeliest, _LEAST * largest)
     features = sums.shape[1]
-    bands = -(-sums.shape[1] // _BAND)
+    return effects.transpose(0, 1).reshape(len(block), -1)[:, :features]
+
+
+def _in_bands(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums (n, features) by bands of neighbouring features, (bands, n, features of a
+    band), the last filled with 0; how many features each has, (bands, 1).
+    """
+    n, features = sums.shape
+    bands = -(-features // _BAND)
     padded = torch.nn.functional.pad(sums, (0, bands * _BAND - features))
-    # (bands, n, features of a band)
-    banded = padded.view(len(sums), bands, _BAND).transpose(0, 1)
     widths = torch.full((bands, 1), float(_BAND), dtype=torch.float64)
     widths[-1] = features - (bands - 1) * _BAND
-    loud = max(noise, _EXACT * float(sums.abs().max()), 1e-150) ** 2
-    usual = seen.square().sum(1).mean().clamp(min=1e-300) * len(sums) * widths
-    largest = (banded.square().sum((1, 2))[:, None] / usual).clamp(min=1e-300)
-    variances = largest.expand(-1, len(blocks))
-    right = seen.expand(bands, -1, -1)
-    for _ in range(_ROUNDS):
-        own = variances[:, block]  # (bands, effects)
-        total = (seen * own[:, None, :]) @ seen.T
-        total = total + torch.diag_embed(
-            loud + _ROUNDED * total.diagonal(dim1=1, dim2=2)
-        )
-        solved = torch.cholesky_solve(
-            torch.cat([banded, right], 2), torch.linalg.cholesky(total)
-        )
-        effects = own[:, :, None] * (seen.T @ solved[:, :, :_BAND])
-        told = own * (seen * solved[:, :, _BAND:]).sum(1) * widths
-        none = torch.zeros(bands, len(blocks), dtype=torch.float64)
-        told, square = (
-            none.index_add(1, block, some) for some in (told, effects.square().sum(2))
-        )
-        variances = torch.maximum(square / told.clamp(min=1e-300), _LEAST * largest)
-    return effects.transpose(0, 1).reshape(len(block), -1)[:, :features]
+    return padded.view(n, bands, _BAND).transpose(0, 1), widths
 
 
 def _people(first: Released, labels: Labels, levels: Tensor) -> Tensor:
     """How many people have each combination, none below 0: (combinations,)."""
     if not labels.joint:
         return _by_pairs(first["pairs"], float(first["pairs_noise"]), labels)
-    found = first["people"]
+    noisy_counts = first["people"]
     noise = float(first["people_noise"])
-    total = max(float(found.sum()), 1.0)
-    ways = [
-        _shares(one / total) for one in torch.split(found @ levels, list(labels.sizes))
-    ]
-    apart = joint_odds([one[None] for one in ways])
-    beside = found / total - apart
-    free = labels.combinations - 1 - sum(size - 1 for size in labels.sizes)
-    kept = max(
-        0.0, 1 - free * (noise / total) ** 2 / max(float(beside.square().sum()), 1e-300)
-    )
-    return _shares(apart + kept * beside) * total
+    total = max(float(noisy_counts.sum()), 1.0)
+    marginals = torch.split(noisy_counts @ levels, list(labels.sizes))
+    shares = [_shares(marginal / total)[None] for marginal in marginals]
+    independent = joint_odds(shares)
+    interaction = noisy_counts / total - independent
+    degrees = labels.combinations - 1 - sum(size - 1 for size in labels.sizes)
+    noise_energy = degrees * (noise / total) ** 2
+    energy = max(float(interaction.square().sum()), 1e-300)
+    shrinkage = max(0.0, 1 - noise_energy / energy)
+    return _shares(independent + shrinkage * interaction) * total
 
 
 def _by_pairs(pairs: Tensor, noise: float, labels: Labels) -> Tensor:
@@ -331,8 +389,8 @@ def _by_pairs(pairs: Tensor, noise: float, labels: Labels) -> Tensor:
     from understudy.models.tables.fit_gram import fit_gram
 
     deviations = torch.full_like(pairs, math.inf)
-    for place in labels.tables:
-        deviations[place] = noise
+    for slices in labels.tables:
+        deviations[slices] = noise
     law = fit_gram(
         pairs,
         labels.sizes,
@@ -341,25 +399,27 @@ def _by_pairs(pairs: Tensor, noise: float, labels: Labels) -> Tensor:
         steps=_STEPS,
         seed=0,
     )
-    shares = joint_odds(
-        torch.split(law.odds().detach().double(), list(labels.sizes), 1)
-    )
-    totals = [float(pairs[place].sum()) for place in labels.tables]
-    return shares * max(sum(totals) / len(totals), 1.0)
+    odds = law.odds().detach().double()
+    shares = joint_odds(torch.split(odds, list(labels.sizes), 1))
+    totals = [float(pairs[slices].sum()) for slices in labels.tables]
+    people = sum(totals) / len(totals)
+    return shares * max(people, 1.0)
 
 
 def joint_odds(odds: Sequence[Tensor]) -> Tensor:
     """The odds of every combination, of (components, levels) of each label: independent
     in each component.
     """
-    found = odds[0]
-    for one in odds[1:]:
-        found = (found[:, :, None] * one[:, None, :]).flatten(1)
-    return found.mean(0)
+    joint = odds[0]
+    for of_label in odds[1:]:
+        outer = joint[:, :, None] * of_label[:, None, :]
+        joint = outer.flatten(1)
+    return joint.mean(0)
 
 
 def _shares(values: Tensor) -> Tensor:
     # which a silo that offers sums does without
     from understudy.models.simplex import to_simplex
 
-    return to_simplex(values[None], values.new_ones(1))[0]
+    rows = to_simplex(values[None], values.new_ones(1))
+    return rows[0]
