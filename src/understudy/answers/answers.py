@@ -70,13 +70,19 @@ class Answers:
         return products.levels(pieces, self.levels.sizes)
 
     def _in_pieces(
-        self, rng: Uniform, about: Names = (), *, possible: bool = False
+        self,
+        rng: Uniform,
+        about: Names = (),
+        *,
+        possible: bool = False,
     ) -> tuple[Products, Pieced]:
         """The same in the pieces that rules cut, which some columns have then; rules on
         columns `about` come first.
         """
         _, products, pieces = self._condition_on_rules(
-            self._products(rng), about, possible=possible
+            self._products(rng),
+            about,
+            possible=possible,
         )
         assert products is not None
         return products, pieces
@@ -85,7 +91,8 @@ class Answers:
         if self.exact is not None:
             return self.exact
         return Products.from_rows(
-            torch.cat(list(self.points(self._points, rng))), self.levels.sizes
+            torch.cat(list(self.points(self._points, rng))),
+            self.levels.sizes,
         )
 
     def _condition_on_rules(
@@ -171,7 +178,11 @@ class Answers:
             raise _nothing(where)
         factors = rake(conditioned, shares, self.levels.schema.names)
         frame = self._rows(
-            n, [_weighed(box, factors) for box in boxes], question, rng, where
+            n,
+            [_weighed(box, factors) for box in boxes],
+            question,
+            rng,
+            where,
         )
         return _with_answer(frame, frame.attrs["answer"], probability)
 
@@ -190,13 +201,18 @@ class Answers:
             if conditioned is None:
                 raise _nothing(where)
             frame = rows_of(
-                conditioned.draw(n, rng.uniform).numpy(), pieces, self.levels, rng
+                conditioned.draw(n, rng.uniform).numpy(),
+                pieces,
+                self.levels,
+                rng,
             )
             return _with_answer(frame, "exact", probability)
         keep = by_test(question, rng) if boxes is None else by_boxes(boxes, rng)
         cells, share = kept_rows(n, self._endless(rng), pieces, keep)
         return _with_answer(
-            rows_of(cells, pieces, self.levels, rng), "by rejection", share
+            rows_of(cells, pieces, self.levels, rng),
+            "by rejection",
+            share,
         )
 
     def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
@@ -207,7 +223,9 @@ class Answers:
 
         filled = fill(frame, draws)
         kept_filled = refilled(
-            self.levels.schema, filled, lambda rows: fill(frame.iloc[rows // draws], 1)
+            self.levels.schema,
+            filled,
+            lambda rows: fill(frame.iloc[rows // draws], 1),
         )
         kept_filled.attrs["answer"] = self._how()
         return kept_filled
@@ -222,7 +240,11 @@ class Answers:
         )
 
     def table(
-        self, names: Names, where: str | None, rows: float | None, rng: Uniform
+        self,
+        names: Names,
+        where: str | None,
+        rows: float | None,
+        rng: Uniform,
     ) -> pd.DataFrame:
         """The share of each combination of these columns' levels among the rows that
         meet the condition.
@@ -243,7 +265,10 @@ class Answers:
             None
             if release is None
             else bars.ReleasedMarginals.from_release(
-                release, axes_columns, boxes, pieces
+                release,
+                axes_columns,
+                boxes,
+                pieces,
             )
         )
         labels_of_axes = map(self.levels.labels, axes_columns)
@@ -271,11 +296,15 @@ class Answers:
                 noisy.counts + noisy.half,
             )
             frame[list(_BARS[1:])] = np.stack(
-                [column.flatten() for column in columns], axis=1
+                [column.flatten() for column in columns],
+                axis=1,
             )
             assert release is not None
             counted = bars.released_table(
-                release.as_counted, axes_columns, boxes, pieces
+                release.as_counted,
+                axes_columns,
+                boxes,
+                pieces,
             )
             assert isinstance(counted, Noisy)
             fitted = frame["count"].to_numpy().reshape(share.shape) * (
@@ -301,7 +330,10 @@ class Answers:
             share.numpy() * self.release.people * attributes.get("probability", 1.0)
         )
         marginals = bars.ReleasedMarginals.from_release(
-            self.release, positions, boxes, pieces
+            self.release,
+            positions,
+            boxes,
+            pieces,
         )
         computed = bars.figures(positions, counts, marginals, self.levels, self.release)
         frame = (
@@ -336,7 +368,10 @@ class Answers:
         )
 
     def _table_of(
-        self, positions: Sequence[int], where: str | None, rng: Uniform
+        self,
+        positions: Sequence[int],
+        where: str | None,
+        rng: Uniform,
     ) -> tuple[Tensor, Sequence[Box], Pieced, dict[str, Any]]:
         """The shares of a table, the boxes and pieces that the condition makes, and how
         the answer was found.
@@ -355,7 +390,10 @@ class Answers:
         rules_share, conditioned, pieces = self._condition_on_rules(products, about)
         if where is not None:
             share, conditioned, pieces = self._condition_on_rules(
-                products, about, question.condition, len(boxes)
+                products,
+                about,
+                question.condition,
+                len(boxes),
             )
             if conditioned is None:
                 raise _nothing(where)

@@ -60,7 +60,10 @@ _NO_SPREAD = "all who were counted are alike in one of the columns"
 
 
 def released_table(
-    release: Release, positions: Sequence[int], boxes: Sequence[Box], pieces: Pieced
+    release: Release,
+    positions: Sequence[int],
+    boxes: Sequence[Box],
+    pieces: Pieced,
 ) -> Noisy | str:
     """The released counts of these columns where the boxes allow them, or why there are
     none.
@@ -295,7 +298,8 @@ def _mean_figure(
         limits = _ANY
     figure = _figure(name, _mean(means.mean), fit, released, np.sum, limits)
     figure = replace(
-        figure, fit=float(_mean(values)(torch.from_numpy(np.ascontiguousarray(fit))))
+        figure,
+        fit=float(_mean(values)(torch.from_numpy(np.ascontiguousarray(fit)))),
     )
     if math.isnan(figure.released):
         return figure
@@ -321,7 +325,11 @@ def _mean_figure(
         min(max(end, limits[0]), limits[1]) for end in (low, middle, high)
     )
     return replace(
-        figure, released=middle, sd=(high - low) / (2 * Z), low=low, high=high
+        figure,
+        released=middle,
+        sd=(high - low) / (2 * Z),
+        low=low,
+        high=high,
     )
 
 
@@ -394,9 +402,9 @@ def quantile_figure(
             # no more than all people lie above it; and it lies above the last level's
             # beginning
             more = np.full(len(cut_levels), np.inf)
-            fewer = np.maximum(
-                down - down_half, lower_excess[-2] if len(lower_excess) > 1 else -np.inf
-            )
+            has_level_below = len(lower_excess) > 1
+            least = lower_excess[-2] if has_level_below else -np.inf
+            fewer = np.maximum(down - down_half, least)
         lows = np.sort(np.append(lows, low[cut_pieces]))
         by = np.argsort(np.append(highs, low[cut_pieces]), kind="stable")
         highs, upper_excess, lower_excess = (
@@ -418,7 +426,9 @@ def quantile_figure(
 
 
 def _inside(
-    release: Release | None, position: int, released: Noisy
+    release: Release | None,
+    position: int,
+    released: Noisy,
 ) -> tuple[Any, Any, Noisy, Noisy, bool] | None:
     """Where nodes of its tree cut a level: the level, the piece, and all people of the
     level below and above. And whether all people were `released`; of some of them
@@ -527,7 +537,11 @@ class Missed:
 
     @classmethod
     def from_counts(
-        cls, fitted: Tensor, released: Tensor, noise: Tensor, sizes: Sequence[int]
+        cls,
+        fitted: Tensor,
+        released: Tensor,
+        noise: Tensor,
+        sizes: Sequence[int],
     ) -> "Missed":
         """From counts of the fit and of the release, and the deviation of its noise:
         all (width, width), symmetric.

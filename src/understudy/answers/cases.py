@@ -209,7 +209,8 @@ class Split:
         return Events(hit, miss, wanted=True, free=False)
 
     def _asked_of_kinds(
-        self, wanted: Condition | bool
+        self,
+        wanted: Condition | bool,
     ) -> Iterator[tuple[list[Condition], list[EventCondition]]]:
         """What is left of a condition, by kinds of events: who has which, and what is
         asked of each.
@@ -226,7 +227,9 @@ class Split:
                 )
 
     def _settle(
-        self, condition: Condition | bool, rules: Sequence[Condition]
+        self,
+        condition: Condition | bool,
+        rules: Sequence[Condition],
     ) -> Iterator[_Settled]:
         """Tests on people's columns, met or not, and what each way of settling them
         leaves of all conditions.
@@ -267,7 +270,9 @@ class Split:
 def _boxes(levels: Codec, conditions: Sequence[Condition]) -> Boxes:
     """What meets all of these, and the rules."""
     boxes, pieces, left_out = rule_boxes(
-        levels, MOST, condition=And(tuple(conditions)) if conditions else None
+        levels,
+        MOST,
+        condition=And(tuple(conditions)) if conditions else None,
     )
     if left_out:
         raise TooManyCasesError
@@ -282,13 +287,15 @@ def whatever(condition: Condition | bool, schema: VisitSchema | SeveralVisits) -
     if isinstance(condition, bool):
         return condition
     against = Question.from_condition(
-        Not(condition), Codec(Schema(columns=schema.row_schema.columns))
+        Not(condition),
+        Codec(Schema(columns=schema.row_schema.columns)),
     ).boxes(MOST)
     return against is not None and not against
 
 
 def present(
-    condition: Condition | bool, schema: VisitSchema | SeveralVisits
+    condition: Condition | bool,
+    schema: VisitSchema | SeveralVisits,
 ) -> Iterator[tuple[list[Condition], Condition | bool]]:
     """Who has which of the kinds of events that a condition speaks of, and what it asks
     of these; one stays open.
@@ -310,7 +317,8 @@ def present(
 
 
 def asked_of_kinds(
-    condition: Condition | bool, schema: VisitSchema | SeveralVisits
+    condition: Condition | bool,
+    schema: VisitSchema | SeveralVisits,
 ) -> Iterator[Mapping[int, EventCondition]]:
     """What is asked of each kind of events, in ways that do not overlap, of people who
     have all of them.
@@ -332,14 +340,16 @@ def asked_of_kinds(
         raise TooManyCasesError
     for remainder, some in ways.items():
         event_condition = EventCondition(
-            some=_any_of(some) if nothing else None, never=enough
+            some=_any_of(some) if nothing else None,
+            never=enough,
         )
         for way in asked_of_kinds(remainder, schema):
             yield {**way, first: event_condition}
 
 
 def _spoken_of(
-    condition: Condition | bool, schema: VisitSchema | SeveralVisits
+    condition: Condition | bool,
+    schema: VisitSchema | SeveralVisits,
 ) -> list[int]:
     mentioned = set() if isinstance(condition, bool) else set(columns(condition))
     return [

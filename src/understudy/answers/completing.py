@@ -62,27 +62,27 @@ def complete(
     whole_levels = {j: column for j, column in to_fill.items() if j not in pieces}
     model = _without_missing(products.cut(whole_levels), gaps)
     cells = {j: np.zeros((n, draws), dtype=np.int32) for j in to_fill}
-    widest = max((model.probabilities[j].shape[1] for j in cells), default=1)
-    posteriors = _posteriors(
-        known_codes, n, products, model, gaps, row_size=draws * widest
-    )
-    for rows, chance in posteriors:
-        product = pick(chance, rng.uniform(len(chance), draws)).flatten()
-        for j, cell in cells.items():
-            block = model.probabilities[j][product]
-            level = invert(block, rng.uniform(len(product)))
-            cell[rows] = level.reshape(-1, draws).numpy()
-    completed = frame.loc[:, list(frame.columns)].iloc[np.repeat(np.arange(n), draws)]
-    index = completed.index
-    completed = completed.reset_index(drop=True)
-    for j, part in to_fill.items():
+    widths = [model.probabilities[j].shape[1] for j in to_fill]
+    row_size = draws * max(widths, default=1)
+    posteriors = _posteriors(known_codes, n, products, model, gaps, row_size)
+    for rows, posterior in posteriors:
+        uniforms = rng.uniform(len(posterior), draws)
+        product = pick(posterior, uniforms).flatten()
+        for j, codes in cells.items():
+            probabilities = model.probabilities[j][product]
+            level = invert(probabilities, rng.uniform(len(product)))
+            codes[rows] = level.reshape(-1, draws).numpy()
+    repeated = frame.loc[:, list(frame.columns)].iloc[np.repeat(np.arange(n), draws)]
+    completed = repeated.reset_index(drop=True)
+    for j, column_pieces in to_fill.items():
         column = levels.schema.columns[j]
-        values = part.values(cells[j].flatten(), rng.uniform(n * draws).numpy())
+        uniforms = rng.uniform(n * draws)
+        values = column_pieces.values(cells[j].flatten(), uniforms.numpy())
         if j in gaps:
             gap = np.repeat(known_codes[j] < 0, draws)
             values = _fill_gaps(column, completed[column.name], gap, values)
         completed[column.name] = values
-    return completed.set_axis(index)
+    return completed.set_axis(repeated.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,42 +109,53 @@ class Predicted:
         """From all that is known of each row besides."""
         j = levels.schema.columns.index(levels.schema.column(target))
         pieces = levels.pieces(j)
-        known_codes = known_cells(
-            frame.drop(columns=target, errors="ignore"), levels, cut
-        )
+        features = frame.drop(columns=target, errors="ignore")
+        known_codes = known_cells(features, levels, cut)
         if j in cut:
             model = _merge_pieces(products, j, cut[j], pieces)
         else:
             model = products.cut({j: pieces})
         model = _without_missing(model, {j: pieces})
+        n = len(frame)
         target_probabilities = model.probabilities[j][:, : pieces.there]
-        chances = np.zeros((len(frame), pieces.there))
-        for rows, chance in _posteriors(known_codes, len(frame), products, model, {}):
-            chances[rows] = (chance.exp() @ target_probabilities).numpy()
-        return cls(frame, pieces, chances / chances.sum(1, keepdims=True), how)
+        chances = np.zeros((n, pieces.there))
+        for rows, posterior in _posteriors(known_codes, n, products, model, {}):
+            row_chances = posterior.exp() @ target_probabilities
+            chances[rows] = row_chances.numpy()
+        chances = chances / chances.sum(1, keepdims=True)
+        return cls(frame, pieces, chances, how)
 
     def probabilities(self) -> pd.DataFrame:
-        names = labels_of(self.pieces.column)[: self.pieces.there]
-        frame = pd.DataFrame(self.chances, index=self.frame.index, columns=names)
+        labels = labels_of(self.pieces.column)
+        frame = pd.DataFrame(
+            self.chances,
+            index=self.frame.index,
+            columns=labels[: self.pieces.there],
+        )
         frame.attrs["answer"] = self.how
         return frame
 
     def mean(self) -> "pd.Series[float]":
         low, high = bounds(self.pieces)
-        return self._series(self.chances @ ((low + high) / 2))
+        middle = (low + high) / 2
+        return self._series(self.chances @ middle)
 
     def quantile(self, q: float) -> "pd.Series[float]":
         in_range(0, 1, q=q)
-        return self._series(quantile_of(self.pieces, self.chances, q))
+        values = quantile_of(self.pieces, self.chances, q)
+        return self._series(values)
 
     def _series(self, values: NDArray[np.float64]) -> "pd.Series[float]":
-        series = pd.Series(values, index=self.frame.index, name=self.pieces.column.name)
+        name = self.pieces.column.name
+        series = pd.Series(values, index=self.frame.index, name=name)
         series.attrs["answer"] = self.how
         return series
 
 
 def quantile_of(
-    pieces: Pieces, chances: NDArray[np.float64], q: float
+    pieces: Pieces,
+    chances: NDArray[np.float64],
+    q: float,
 ) -> NDArray[np.float64]:
     """The value below which a number lies with probability `q`, where its pieces have
     these chances (…, pieces).
@@ -152,19 +163,25 @@ def quantile_of(
     low, high = bounds(pieces)
     order = np.argsort(low)
     chances = chances[..., order]
-    low = low[order]
-    high = high[order]
     cumulative = np.cumsum(chances, axis=-1)
-    index = np.minimum((cumulative < q).sum(axis=-1), len(low) - 1)
-    column = index[..., None]
-    inside = np.take_along_axis(chances, column, -1)[..., 0]
-    below = np.take_along_axis(cumulative, column, -1)[..., 0] - inside
-    share = np.clip((q - below) / np.maximum(inside, np.finfo(float).tiny), 0, 1)
-    values = low[index] + share * (high - low)[index]
+    n_below = (cumulative < q).sum(axis=-1)
+    index = np.minimum(n_below, len(low) - 1)
+    inside = _take(chances, index)
+    below = _take(cumulative, index) - inside
+    share = (q - below) / np.maximum(inside, np.finfo(float).tiny)
+    lower = low[order][index]
+    upper = high[order][index]
+    values = lower + np.clip(share, 0, 1) * (upper - lower)
     # [low − ½, high + ½): the whole number there
     if pieces.edges is not None and pieces.edges.dtype.kind == "i":
-        values = np.clip(np.rint(values), low[index] + 0.5, high[index] - 0.5)
+        values = np.clip(np.rint(values), lower + 0.5, upper - 0.5)
     return np.asarray(values)
+
+
+def _take(values: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of each row (…, n) the value at its index (…)."""
+    taken = np.take_along_axis(values, index[..., None], -1)
+    return taken[..., 0]
 
 
 def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Pieced = _NONE) -> Known:
@@ -175,7 +192,8 @@ def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Pieced = _NONE) -> 
     person = levels.schema.person
     if not frame.columns.is_unique:
         raise SchemaError(
-            "the frame has two columns of one name.", effect=Effect.NOTHING_SAMPLED
+            "the frame has two columns of one name.",
+            effect=Effect.NOTHING_SAMPLED,
         )
     strange = [name for name in frame.columns if name not in names and name != person]
     if strange:
@@ -190,22 +208,30 @@ def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Pieced = _NONE) -> 
     }
     for j in known_codes.keys() & pieces.keys():
         positions = places_of(pieces[j], frame[names[j]]).astype(np.int32)
-        known_codes[j] = np.where(known_codes[j] < 0, np.int32(-1), positions)
+        is_missing = known_codes[j] < 0
+        known_codes[j] = np.where(is_missing, np.int32(-1), positions)
     return known_codes
 
 
 def _merge_pieces(
-    products: Products, j: int, finer: Pieces, pieces: Pieces
+    products: Products,
+    j: int,
+    finer: Pieces,
+    pieces: Pieces,
 ) -> Products:
     """Products in finer pieces of a column in the pieces that these are parts of."""
-    piece_of = np.arange(len(finer.level))
-    if finer.edges is not None and pieces.edges is not None:
-        piece_of = np.searchsorted(pieces.edges, finer.edges[:-1], side="right") - 1
-        missing = len(pieces.level) - 1
-        piece_of = np.append(piece_of, missing)[: len(finer.level)]
+    n_finer = len(finer.level)
+    n_pieces = len(pieces.level)
+    if finer.edges is None or pieces.edges is None:
+        piece_of = np.arange(n_finer)
+    else:
+        after = np.searchsorted(pieces.edges, finer.edges[:-1], side="right")
+        missing = n_pieces - 1
+        piece_of = np.append(after - 1, missing)[:n_finer]
     blocks = list(products.probabilities)
-    merged = torch.zeros(len(products.weight), len(pieces.level), dtype=torch.float64)
-    blocks[j] = merged.index_add_(1, torch.from_numpy(piece_of), blocks[j])
+    merged = torch.zeros(len(products.weight), n_pieces, dtype=torch.float64)
+    merged.index_add_(1, torch.from_numpy(piece_of), blocks[j])
+    blocks[j] = merged
     return Products(products.weight, tuple(blocks))
 
 
@@ -215,8 +241,9 @@ def _without_missing(products: Products, pieces: Pieced) -> Products:
     """
     blocks = list(products.probabilities)
     for j, column in pieces.items():
-        blocks[j] = blocks[j].clone()
-        blocks[j][:, column.there :] = 0
+        present = blocks[j].clone()
+        present[:, column.there :] = 0
+        blocks[j] = present
     return Products(products.weight, tuple(blocks))
 
 
@@ -240,19 +267,20 @@ def _posteriors(
     for start in range(0, n, step):
         rows = slice(start, min(n, start + step))
         codes = {j: torch.from_numpy(column[rows]) for j, column in known.items()}
-        chance = products.with_known(codes, rows.stop - start)
+        joint = products.with_known(codes, rows.stop - start)
         for j, log_chance in log_present.items():
-            chance[codes[j] < 0] += log_chance
-        total = chance.logsumexp(1, keepdim=True)
-        impossible = torch.isneginf(total[:, 0])
+            joint[codes[j] < 0] += log_chance
+        evidence = joint.logsumexp(1, keepdim=True)
+        impossible = torch.isneginf(evidence[:, 0])
         if impossible.any():
+            first_impossible = start + int(impossible.int().argmax())
             raise ConfigError(
-                f"row {start + int(impossible.int().argmax()) + 1:,}: none of the "
+                f"row {first_impossible + 1:,}: none of the "
                 f"model's {len(products.weight):,} kinds of rows has what is known of "
                 "it. Leave out cells that matter less.",
                 effect=Effect.NOTHING_SAMPLED,
             )
-        yield rows, chance - total
+        yield rows, joint - evidence
 
 
 def _fill_gaps(
@@ -274,15 +302,17 @@ def bounds(pieces: Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     column has no numbers.
     """
     column = pieces.column
+    edges = pieces.edges
     if isinstance(column, Categorical) and not isinstance(column.categories[0], str):
         values = np.array(column.categories, dtype=np.float64)
         return values, values
-    if pieces.edges is None or isinstance(column, Date | Datetime):
+    if edges is None or isinstance(column, Date | Datetime):
         raise column.error(
             f"a {column.kind} column has no mean and no quantiles. See predict_proba."
         )
-    half = 0.5 if pieces.edges.dtype.kind == "i" else 0.0
-    return pieces.edges[:-1] - half, pieces.edges[1:] - half
+    half = 0.5 if edges.dtype.kind == "i" else 0.0
+    centred = edges - half
+    return centred[:-1], centred[1:]
 
 
 def number_bounds(pieces: Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -290,6 +320,8 @@ def number_bounds(pieces: Pieces) -> tuple[NDArray[np.float64], NDArray[np.float
     then the middle of a piece.
     """
     low, high = bounds(pieces)
-    decimals = pieces.column.decimals if isinstance(pieces.column, Real) else None
-    half = 0.0 if decimals is None else 0.5 * 10.0**-decimals
+    column = pieces.column
+    if not isinstance(column, Real) or column.decimals is None:
+        return low, high
+    half = 0.5 * 10.0**-column.decimals
     return low - half, high - half

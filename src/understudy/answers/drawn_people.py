@@ -45,17 +45,16 @@ class Drawn:
             starts, rows = take_people(event_starts, people)
             events.append(frame.iloc[rows].reset_index(drop=True))
             begins.append(starts)
-        return Drawn(
-            self.people.iloc[people].reset_index(drop=True),
-            tuple(events),
-            tuple(begins),
-        )
+        taken = self.people.iloc[people].reset_index(drop=True)
+        return Drawn(taken, tuple(events), tuple(begins))
 
     def with_(self, other: "Drawn") -> "Drawn":
         people, *events = [
             pd.concat(pair, ignore_index=True)
             for pair in zip(
-                (self.people, *self.events), (other.people, *other.events), strict=True
+                (self.people, *self.events),
+                (other.people, *other.events),
+                strict=True,
             )
         ]
         starts = (
@@ -65,7 +64,8 @@ class Drawn:
         return Drawn(people, tuple(events), tuple(starts))
 
     def owners(self, kind: int) -> Places:
-        return np.repeat(np.arange(len(self.people)), np.diff(self.starts[kind]))
+        n_events = np.diff(self.starts[kind])
+        return np.repeat(np.arange(len(self.people)), n_events)
 
 
 def as_drawn(frames: Mapping[str, pd.DataFrame], schema: VisitSchema) -> Drawn:
@@ -76,15 +76,13 @@ def as_drawn(frames: Mapping[str, pd.DataFrame], schema: VisitSchema) -> Drawn:
     events = frames["events"]
     people = frames["people"] if "people" in frames else events[[key]].drop_duplicates()
     people = people.reset_index(drop=True)
-    owner = pd.Index(people[key].astype(str)).get_indexer(
-        pd.Index(events[key].astype(str))
-    )
+    person_keys = pd.Index(people[key].astype(str))
+    owner = person_keys.get_indexer(pd.Index(events[key].astype(str)))
     clock = schema.clock
-    times = (
-        np.zeros(len(events))
-        if clock is None
-        else numbers_of(clock, events[clock.name])
-    )
+    if clock is None:
+        times = np.zeros(len(events))
+    else:
+        times = numbers_of(clock, events[clock.name])
     order = np.lexsort((times, owner))
     events = events.iloc[order].reset_index(drop=True)
     owner = owner[order]
@@ -97,13 +95,9 @@ def as_drawn(frames: Mapping[str, pd.DataFrame], schema: VisitSchema) -> Drawn:
         begin, steps, fresh = first_and_gaps(times.astype(np.int64), starts)
         people = people.assign(**{first.name: typed(first, begin, numbers == 0)})
         events = events.assign(**{gap.name: typed(gap, steps, fresh)})
-    counted = people.assign(
-        **{
-            schema.person_schema.columns[-1].name: np.minimum(
-                numbers, schema.most_events
-            )
-        }
-    )
+    number_column = schema.person_schema.columns[-1]
+    counts = np.minimum(numbers, schema.most_events)
+    counted = people.assign(**{number_column.name: counts})
     return Drawn(counted, (events,), (starts,))
 
 
@@ -111,10 +105,12 @@ def broken(sampled: Drawn, schema: VisitSchema) -> list[int]:
     """How many people break each rule, by themselves or by an event. It comes from
     rows: for their holder alone.
     """
-    return [
-        int((~meets(sampled, Split(replace(schema, rules=(rule,)), None))).sum())
-        for rule in schema.rules
-    ]
+    n_broken = []
+    for rule in schema.rules:
+        one_rule = Split(replace(schema, rules=(rule,)), None)
+        keeps = meets(sampled, one_rule)
+        n_broken.append(int((~keeps).sum()))
+    return n_broken
 
 
 def meets(sampled: Drawn, split: Split) -> NDArray[np.bool_]:
@@ -127,17 +123,17 @@ def meets(sampled: Drawn, split: Split) -> NDArray[np.bool_]:
         good &= rule.rows_that_keep(sampled.people, row_columns)
     for kind, part in enumerate(schema.parts):
         names = [column.name for column in part.event_columns]
+        other_rules = [rule for rule in schema.rules if rule not in person_rules]
         event_rules = [
-            rule
-            for rule in schema.rules
-            if rule not in person_rules and set(rule.columns) & set(names)
+            rule for rule in other_rules if not set(names).isdisjoint(rule.columns)
         ]
         if event_rules:
             owner = sampled.owners(kind)
             people = sampled.people.iloc[owner].reset_index(drop=True)
             rows = pd.concat([people, sampled.events[kind][names]], axis=1)
             for rule in event_rules:
-                good[owner[~rule.rows_that_keep(rows, row_columns)]] = False
+                keeps = rule.rows_that_keep(rows, row_columns)
+                good[owner[~keeps]] = False
     if split.condition is not None:
         good &= _meet(split.condition, sampled, split)
     return good
@@ -148,9 +144,8 @@ def _meet(condition: Condition, sampled: Drawn, split: Split) -> NDArray[np.bool
     whatever one would be like.
     """
     row_columns = {column.name: column for column in split.schema.row_schema.columns}
-    condition_tests = [
-        test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)
-    ]
+    distinct_tests = dict.fromkeys(tests(condition))
+    condition_tests = [test for test in distinct_tests if not isinstance(test, Order)]
     person_way, person_truths = _ways(condition_tests, sampled.people, row_columns)
     ways = pd.DataFrame({"person": np.arange(len(person_way))})
     ways["person_way"] = person_way
@@ -171,13 +166,16 @@ def _meet(condition: Condition, sampled: Drawn, split: Split) -> NDArray[np.bool
             index = int(alike[name].iloc[0])
             if index >= 0:
                 truth |= truths[index]
-        if whatever(left_of(condition, truth), split.schema):
+        undecided = left_of(condition, truth)
+        if whatever(undecided, split.schema):
             good[alike["person"]] = True
     return good
 
 
 def _ways(
-    condition_tests: Sequence[Test], frame: pd.DataFrame, columns: Mapping[str, Column]
+    condition_tests: Sequence[Test],
+    frame: pd.DataFrame,
+    columns: Mapping[str, Column],
 ) -> tuple[Places, list[dict[Test | Order, bool]]]:
     """The way in which the tests on a frame's columns turn out in each row, and what
     each way is.

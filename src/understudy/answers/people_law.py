@@ -84,7 +84,10 @@ def people_where(
     declared_tables = [
         declared(sampled.people, events, starts, part)
         for part, events, starts in zip(
-            schema.parts, sampled.events, sampled.starts, strict=True
+            schema.parts,
+            sampled.events,
+            sampled.starts,
+            strict=True,
         )
     ]
     frames = (declared_tables[0][0], *(events for _, events in declared_tables))
@@ -125,7 +128,11 @@ def _law(network: Network, split: Split) -> tuple["PeopleLaw", float, bool]:
 
 
 def _enough_people(
-    n: int, law: "PeopleLaw", split: Split, where: str | None, rng: Uniform
+    n: int,
+    law: "PeopleLaw",
+    split: Split,
+    where: str | None,
+    rng: Uniform,
 ) -> tuple[Drawn, float]:
     """So many people who keep and meet all, and the share of draws that do."""
     accepted = law.draw(0, rng)
@@ -162,7 +169,11 @@ class PeopleLaw:
     """
 
     def __init__(
-        self, network: Network, split: Split, *, conditioned: bool = True
+        self,
+        network: Network,
+        split: Split,
+        *,
+        conditioned: bool = True,
     ) -> None:
         self.network = network
         self.split = split
@@ -196,7 +207,8 @@ class PeopleLaw:
         heap = np.cumsum(self.chances) / self.probability
         quantiles = (np.arange(n) + float(rng.uniform(1))) / max(1, n)
         which = np.minimum(
-            np.searchsorted(heap, quantiles, side="right"), len(heap) - 1
+            np.searchsorted(heap, quantiles, side="right"),
+            len(heap) - 1,
         )
         first, *others = [
             part.draw(int((which == index).sum()), rng)
@@ -211,7 +223,11 @@ class PeopleLaw:
 
 class _Part:
     def __init__(
-        self, network: Network, split: Split, case: Case, rule_sets: Sequence[EventSet]
+        self,
+        network: Network,
+        split: Split,
+        case: Case,
+        rule_sets: Sequence[EventSet],
     ) -> None:
         self.network = network
         self.case = case
@@ -247,7 +263,8 @@ class _Part:
         }
         boxes = [{**every, **box} for box in self.case.people[0]]
         probability, self.conditioned = Products(
-            cut.weight, tuple(probabilities)
+            cut.weight,
+            tuple(probabilities),
         ).condition_on(boxes)
         return probability
 
@@ -323,7 +340,8 @@ class _Member:
         numbers = [torch.zeros(0, dtype=torch.int64)]
         possible = torch.arange(len(self.numbers))
         for some in torch.split(
-            torch.arange(len(kind)), max(1, _AT_ONCE // len(possible))
+            torch.arange(len(kind)),
+            max(1, _AT_ONCE // len(possible)),
         ):
             inside = (low[some, None] <= possible) & (possible < after[some, None])
             weight = self.numbers.T[kind[some] % self.network.chains]
@@ -334,7 +352,8 @@ class _Member:
         """So many events of people of these kinds, person by person and in order."""
         if self.walks is None:
             return self.levels.decode(
-                self.network.events_of(kind, number, rng.uniform).numpy(), rng
+                self.network.events_of(kind, number, rng.uniform).numpy(),
+                rng,
             )
         states, hits = self.walks.draw(kind % self.network.chains, number, rng.uniform)
         parts = []

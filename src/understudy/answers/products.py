@@ -119,7 +119,8 @@ class Products:
         ]
         probabilities = tuple(torch.cat(column) for column in zip(*parts, strict=True))
         return math.exp(total), Products(
-            (everything - total).exp()[torch.cat(possible)], probabilities
+            (everything - total).exp()[torch.cat(possible)],
+            probabilities,
         )
 
     def _cut_to(self, box: Box, keep: Tensor) -> list[Tensor]:
@@ -154,7 +155,8 @@ class Products:
         *first, last = columns
         table = torch.zeros(cells // sizes[-1], sizes[-1], dtype=torch.float64)
         for some in torch.split(
-            torch.arange(len(self.weight)), max(1, _AT_ONCE // len(table))
+            torch.arange(len(self.weight)),
+            max(1, _AT_ONCE // len(table)),
         ):
             heap = self.weight[some, None]  # (products, cells of the columns so far)
             for j in first:
@@ -221,7 +223,8 @@ def pick(chance: Tensor, uniform: Tensor) -> Tensor:
     heap = chance.exp().cumsum(1)
     total = heap[:, -1:]
     target = torch.minimum(
-        uniform * total, torch.nextafter(total, torch.zeros_like(total))
+        uniform * total,
+        torch.nextafter(total, torch.zeros_like(total)),
     )
     return torch.searchsorted(heap, target, right=True)
 
@@ -231,7 +234,10 @@ Keep = Callable[[Products], tuple[Cells, float]]
 
 
 def kept_rows(
-    n: int, points: Iterator[Products], pieces: Pieced, keep: Keep
+    n: int,
+    points: Iterator[Products],
+    pieces: Pieced,
+    keep: Keep,
 ) -> tuple[Cells, float]:
     """`n` rows of pieces and levels that were kept, (n, columns), and the share of
     points that is. `points` yields products of latent points for as long as it is
@@ -275,7 +281,8 @@ def by_boxes(boxes: Sequence[Box], rng: Uniform) -> Keep:
         total = chance.logsumexp(1)
         inside = rng.uniform(len(total)) < total.exp()
         which = pick(
-            chance[inside] - total[inside, None], rng.uniform(int(inside.sum()), 1)
+            chance[inside] - total[inside, None],
+            rng.uniform(int(inside.sum()), 1),
         )[:, 0]
         rows = drawn_in(
             boxes,

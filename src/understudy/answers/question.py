@@ -61,13 +61,18 @@ class Question:
 
     @classmethod
     def read(
-        cls, text: str | None, levels: Levels, extra_cuts: Cuts = _NOTHING_ELSE
+        cls,
+        text: str | None,
+        levels: Levels,
+        extra_cuts: Cuts = _NOTHING_ELSE,
     ) -> "Question":
         """The condition that a text says about a table, or an error; `extra_cuts`:
         columns wanted in pieces, and cuts.
         """
         return cls.from_condition(
-            None if text is None else parse(text), levels, extra_cuts
+            None if text is None else parse(text),
+            levels,
+            extra_cuts,
         )
 
     @classmethod
@@ -182,7 +187,9 @@ class Question:
         return parts
 
     def _rows_that_meet(
-        self, condition: Condition, codes: Mapping[int, NDArray[np.integer]]
+        self,
+        condition: Condition,
+        codes: Mapping[int, NDArray[np.integer]],
     ) -> Mask:
         if isinstance(condition, Not):
             return ~self._rows_that_meet(condition.part, codes)
@@ -199,7 +206,10 @@ class Question:
 
 
 def rows_of(
-    piece_codes: Codes, pieces: Pieced, levels: Levels, rng: Uniform
+    piece_codes: Codes,
+    pieces: Pieced,
+    levels: Levels,
+    rng: Uniform,
 ) -> pd.DataFrame:
     """A table from the pieces of some columns and the levels of the others."""
     codes = np.array(piece_codes, dtype=np.int32)
@@ -208,7 +218,8 @@ def rows_of(
     frame = levels.decode(codes, rng)
     for j, column_pieces in pieces.items():
         frame[column_pieces.column.name] = column_pieces.values(
-            piece_codes[:, j], rng.uniform(len(piece_codes)).numpy()
+            piece_codes[:, j],
+            rng.uniform(len(piece_codes)).numpy(),
         )
     return frame
 
@@ -247,7 +258,8 @@ class TooManyError(Exception):
 
 
 def left_of(
-    condition: Condition | bool, outcomes: Mapping[Test | Order, bool]
+    condition: Condition | bool,
+    outcomes: Mapping[Test | Order, bool],
 ) -> Condition | bool:
     """What is left of a condition, some of its tests being known to be met or not."""
     if isinstance(condition, Not):

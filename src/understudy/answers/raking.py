@@ -63,7 +63,10 @@ class TargetShares:
                 effect=Effect.NOTHING_SAMPLED,
             )
         scale = np.divide(
-            self.share, groups, out=np.zeros_like(groups), where=self.share > 0
+            self.share,
+            groups,
+            out=np.zeros_like(groups),
+            where=self.share > 0,
         )
         return torch.from_numpy(scale[self.group])
 
@@ -80,7 +83,8 @@ def tests_of(weights: Weights, levels: Levels) -> dict[int, dict[Test, float]]:
             for value, share in shares_of_values.items()
         }
         shares_of_tests = shares_by_column.setdefault(
-            schema.columns.index(schema.column(name)), {}
+            schema.columns.index(schema.column(name)),
+            {},
         )
         for value, share in plain.items():
             shares_of_tests[
@@ -115,17 +119,21 @@ def by_value(shares_by_test: Mapping[Test, float], pieces: Pieces) -> TargetShar
         )
     group[group < 0] = len(shares)
     return TargetShares(
-        group, np.array([*shares, *([max(0.0, remainder)] if others else [])])
+        group,
+        np.array([*shares, *([max(0.0, remainder)] if others else [])]),
     )
 
 
 def like(
-    frame: pd.DataFrame, levels: Levels, pieces: Pieced
+    frame: pd.DataFrame,
+    levels: Levels,
+    pieces: Pieced,
 ) -> dict[int, TargetShares]:
     """The shares of the levels of all columns that a public frame has."""
     if not len(frame):
         raise ConfigError(
-            "the frame has no rows, and so no shares.", effect=Effect.NOTHING_SAMPLED
+            "the frame has no rows, and so no shares.",
+            effect=Effect.NOTHING_SAMPLED,
         )
     targets = {}
     for j, codes in known_cells(frame, levels).items():
@@ -144,7 +152,9 @@ def like(
 
 
 def rake(
-    products: Products, targets: Mapping[int, TargetShares], names: tuple[str, ...]
+    products: Products,
+    targets: Mapping[int, TargetShares],
+    names: tuple[str, ...],
 ) -> dict[int, Tensor]:
     """A factor for each piece of each column, under which the columns have the shares
     that are asked for.

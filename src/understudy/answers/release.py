@@ -126,7 +126,9 @@ class Noisy:
 
     def moved(self, axes: Sequence[int]) -> "Noisy":
         return Noisy(
-            self.counts.transpose(axes), self.variance.transpose(axes), self.whole
+            self.counts.transpose(axes),
+            self.variance.transpose(axes),
+            self.whole,
         )
 
 
@@ -268,7 +270,8 @@ class Release:
             return counted
         counts = counted.counts * self._factor
         variance = counted.variance * self._factor**2 + self.drawing * np.maximum(
-            counts, 0
+            counts,
+            0,
         )
         return Noisy(counts, variance, whole=False)
 
@@ -301,7 +304,8 @@ class Release:
         )
 
     def nodes(
-        self, position: int
+        self,
+        position: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Noisy] | None:
         """The nodes of a tree that make up a column's levels: where each begins, its
         level, count; None: no tree.
@@ -337,7 +341,10 @@ class Release:
 
     @classmethod
     def from_tensors(
-        cls, levels: Levels, tensors: Tensors, about: Mapping[str, Any]
+        cls,
+        levels: Levels,
+        tensors: Tensors,
+        about: Mapping[str, Any],
     ) -> "Release":
         """The inverse of `tensors`. ValueError where they do not fit the levels, or
         each other.
@@ -389,7 +396,10 @@ class Release:
 
 
 def tensors_of(
-    kind: str, columns: Tensor, deviation: Sequence[float], tables: Sequence[Tensor]
+    kind: str,
+    columns: Tensor,
+    deviation: Sequence[float],
+    tables: Sequence[Tensor],
 ) -> dict[str, Tensor]:
     """Tables of one kind as tensors of a release: columns (tables, k), the noise and
     the cells of each.
@@ -438,7 +448,8 @@ def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
     if len(counts) and max(-int(counts.min()), int(counts.max())) > _MOST:
         raise ValueError(f"a count of the {kind} of a release is beyond {_MOST:,}.")
     cells_per_table = np.array(
-        _trees(levels).sizes if kind == "fine" else levels.sizes, dtype=np.float64
+        _trees(levels).sizes if kind == "fine" else levels.sizes,
+        dtype=np.float64,
     )[columns].prod(1)
     if cells_per_table.sum() > _MOST_CELLS or int(cells_per_table.sum()) != len(counts):
         raise ValueError(
@@ -455,7 +466,8 @@ def _trees(levels: Levels) -> Trees:
 
 
 def _cover(
-    levels: Levels, column: int
+    levels: Levels,
+    column: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """As few nodes as make up all levels: the level of each, its number, and the fine
     cell where it begins.
@@ -473,7 +485,8 @@ def _cover(
         padded[: len(layers[0])] = layers[0]
         children = padded.reshape(size, FAN)
         layers.insert(
-            0, np.where((children == children[:, :1]).all(1), children[:, 0], -1)
+            0,
+            np.where((children == children[:, :1]).all(1), children[:, 0], -1),
         )
         begins.insert(0, begins[0][::FAN])
     selected = [layers[0] >= 0]
@@ -489,7 +502,11 @@ def _cover(
 
 
 def tables_of(
-    gram: Tensor, noise: Tensor, wanted: Tensor, sizes: Sequence[int], kind: str
+    gram: Tensor,
+    noise: Tensor,
+    wanted: Tensor,
+    sizes: Sequence[int],
+    kind: str,
 ) -> dict[str, Tensor]:
     """The tables of a Gram matrix (width, width) that are `wanted` (columns, columns),
     as released.
@@ -511,5 +528,8 @@ def tables_of(
     of_ways = [deviation[starts[j], starts[j]] for j in single.tolist()]
     of_pairs = [deviation[starts[i], starts[j]] for i, j in double.tolist()]
     return tensors_of("ways", single[:, None], of_ways, ways) | tensors_of(
-        kind, double, of_pairs, pairs
+        kind,
+        double,
+        of_pairs,
+        pairs,
     )

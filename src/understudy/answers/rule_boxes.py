@@ -28,7 +28,7 @@ from understudy.models.tables.given_rules import Tie
 # boxes, their pieces, and how many rules are left out
 Boxed = tuple[list[Box], Pieced, int]
 _FITTED = 256  # boxes of a group of rules that a fit takes at most
-_FEW = 128  # pieces that an order tells apart
+_MAX_PARTS = 128  # pieces that an order tells apart
 
 
 def rule_boxes(
@@ -70,11 +70,11 @@ def rule_ties(levels: Levels) -> list[Tie]:
     ties = []
     for group in tied(conditions(levels.schema)):
         boxes, pieces, _ = _boxes(group, levels, _FITTED)
-        columns_tied = sorted({j for box in boxes for j in box})
+        columns_tied = sorted(set().union(*boxes))
         if columns_tied:
-            allowed = (
+            allowed = [
                 _by_level(j, boxes, pieces[j], levels.sizes[j]) for j in columns_tied
-            )
+            ]
             ties.append(Tie(tuple(columns_tied), tuple(allowed)))
     return ties
 
@@ -82,11 +82,11 @@ def rule_ties(levels: Levels) -> list[Tie]:
 def _by_level(j: int, boxes: Sequence[Box], pieces: Pieces, size: int) -> Tensor:
     """How far each box allows each level of a column: (boxes, levels)."""
     everything = np.ones(len(pieces.level))
-    masks = np.stack([box.get(j, everything) for box in boxes])
-    allowed = torch.from_numpy(masks * pieces.share)
+    masks = [box.get(j, everything) for box in boxes]
+    allowed_pieces = torch.from_numpy(np.stack(masks) * pieces.share)
     level = torch.from_numpy(pieces.level.astype(np.int64))
-    sums = torch.zeros(len(boxes), size, dtype=torch.float64)
-    return sums.index_add_(1, level, allowed)
+    allowed = torch.zeros(len(boxes), size, dtype=torch.float64)
+    return allowed.index_add_(1, level, allowed_pieces)
 
 
 def _boxes(rules: Sequence[Condition], levels: Levels, limit: int) -> Boxed:
@@ -96,21 +96,36 @@ def _boxes(rules: Sequence[Condition], levels: Levels, limit: int) -> Boxed:
     boxes = _at_most_boxes(rules, levels, limit)
     included = list(rules)
     if boxes is None:
-        boxes = [{}]
-        included = []
-        for condition in rules:
-            more = _at_most_boxes([*included, condition], levels, limit)
-            if more is not None:
-                boxes = more
-                included = [*included, condition]
+        boxes, included = _add_while_few(rules, levels, limit)
     condition_of_all = And(tuple(included)) if included else None
     question = Question.from_condition(condition_of_all, levels)
-    return boxes, pieces_of(question, levels), len(rules) - len(included)
+    left_out = len(rules) - len(included)
+    return boxes, pieces_of(question, levels), left_out
+
+
+def _add_while_few(
+    rules: Sequence[Condition],
+    levels: Levels,
+    limit: int,
+) -> tuple[list[Box], list[Condition]]:
+    """Rule after rule, each that leaves at most so many boxes."""
+    boxes: list[Box] = [{}]
+    included: list[Condition] = []
+    for condition in rules:
+        more = [*included, condition]
+        more_boxes = _at_most_boxes(more, levels, limit)
+        if more_boxes is not None:
+            boxes = more_boxes
+            included = more
+    return boxes, included
 
 
 def _at_most_boxes(
-    rules: Sequence[Condition], levels: Levels, limit: int
+    rules: Sequence[Condition],
+    levels: Levels,
+    limit: int,
 ) -> list[Box] | None:
+    """The boxes that rules leave together; None where they are more."""
     question = Question.from_condition(And(tuple(rules)), levels)
     pieces = pieces_of(question, levels)
 
@@ -118,8 +133,8 @@ def _at_most_boxes(
         boxes = [box]
         for order, is_so in orders.items():
             order_boxes = _order_boxes(order, is_so, pieces, levels.schema)
-            products = [_times(a, b) for a in boxes for b in order_boxes]
-            boxes = [product for product in products if product is not None]
+            both = [_intersect(a, b) for a in boxes for b in order_boxes]
+            boxes = [box for box in both if box is not None]
         return boxes
 
     return question.boxes(limit, in_order)
@@ -129,15 +144,20 @@ def pieces_of(question: Question, levels: Levels) -> dict[int, Pieces]:
     """Of all columns that a condition speaks of, those that it compares with others
     too.
     """
+    if question.condition is None:
+        return dict(question.pieces)
     compared = set[int]()
-    for test in [] if question.condition is None else tests(question.condition):
+    for test in tests(question.condition):
         if isinstance(test, Order):
             compared.update(pair_of(test, levels.schema))
-    return {j: levels.pieces(j) for j in compared} | dict(question.pieces)
+    pieces = {j: levels.pieces(j) for j in compared}
+    return pieces | dict(question.pieces)
 
 
 def pair_of(order: Order, schema: Schema) -> tuple[int, int]:
-    return schema.names.index(order.column), schema.names.index(order.other)
+    left = schema.names.index(order.column)
+    right = schema.names.index(order.other)
+    return left, right
 
 
 # Orders between two columns
@@ -152,20 +172,24 @@ def _allowed(order: Order, left: Pieces, right: Pieces) -> NDArray[np.float64]:
         and isinstance(right.column, Real)
         and left.column.decimals == right.column.decimals
     )
-    a = _spans(left, steps=steps)
-    b = _spans(right, steps=steps)
+    left_spans = _spans(left, steps=steps)
+    right_spans = _spans(right, steps=steps)
+    strict = order.order in (">", "<")
     if order.order in (">", ">="):
-        share = _at_most(b, a, strict=order.order == ">").T
+        share = _at_most(right_spans, left_spans, strict=strict).T
     else:
-        share = _at_most(a, b, strict=order.order == "<")
-    n_left, n_right = share.shape
-    cells = np.ones((n_left + left.column.nullable, n_right + right.column.nullable))
-    cells[:n_left, :n_right] = share
-    return cells
+        share = _at_most(left_spans, right_spans, strict=strict)
+    # whatever is missing is allowed
+    n_missing = [int(pieces.column.nullable) for pieces in (left, right)]
+    padding = [(0, n) for n in n_missing]
+    return np.pad(share, padding, constant_values=1.0)
 
 
 def _parts(pieces: Pieces) -> NDArray[np.integer]:
-    return np.arange(len(pieces.level)) if len(pieces.level) <= _FEW else pieces.level
+    """The part that each piece is in: itself, or its level where they are many."""
+    if len(pieces.level) > _MAX_PARTS:
+        return pieces.level
+    return np.arange(len(pieces.level))
 
 
 # where parts begin and end; whether they are whole
@@ -177,25 +201,35 @@ def _spans(pieces: Pieces, *, steps: bool = False) -> _Spans:
     are whole, in the last.
     """
     parts = _parts(pieces)[: pieces.there]
-    column = pieces.column
-    begins: NDArray[Any]
-    ends: NDArray[Any]
-    if pieces.edges is None:
-        whole = True
-        begins = ends = np.arange(pieces.there)
-    elif steps and isinstance(column, Real) and column.decimals is not None:
-        whole = True
-        begins, ends = column.steps(pieces.edges)
-        ends = np.maximum(begins, ends)
-    else:
-        whole = pieces.edges.dtype.kind == "i"
-        begins = pieces.edges[:-1]
-        ends = pieces.edges[1:] - (1 if whole else 0)
-    low = np.full(int(parts.max()) + 1, np.inf)
-    high = np.full(int(parts.max()) + 1, -np.inf)
+    n_parts = int(parts.max()) + 1
+    begins, ends, whole = _piece_spans(pieces, steps=steps)
+    low = np.full(n_parts, np.inf)
+    high = np.full(n_parts, -np.inf)
     np.minimum.at(low, parts, begins)
     np.maximum.at(high, parts, ends)
     return low, high, whole
+
+
+def _piece_spans(
+    pieces: Pieces,
+    *,
+    steps: bool,
+) -> tuple[NDArray[Any], NDArray[Any], bool]:
+    """Where each piece with values begins and ends, and whether its values are
+    whole.
+    """
+    column = pieces.column
+    if pieces.edges is None:
+        positions = np.arange(pieces.there)
+        return positions, positions, True
+    if steps and isinstance(column, Real) and column.decimals is not None:
+        begins, ends = column.steps(pieces.edges)
+        return begins, np.maximum(begins, ends), True
+    begins = pieces.edges[:-1]
+    ends = pieces.edges[1:]
+    if pieces.edges.dtype.kind == "i":
+        return begins, ends - 1, True
+    return begins, ends, False
 
 
 def _at_most(left: _Spans, right: _Spans, *, strict: bool) -> NDArray[np.float64]:
@@ -209,23 +243,38 @@ def _at_most(left: _Spans, right: _Spans, *, strict: bool) -> NDArray[np.float64
     if whole and right_whole:
         step = 1 if strict else 0
         return _whole_at_most(low, high, right_low - step, right_high - step)
-    margin = 0.5 * whole
-    right_margin = 0.5 * right_whole
-    low = low - margin
-    high = high + margin
-    right_low = right_low - right_margin
-    right_high = right_high + right_margin
-    width = np.maximum(right_high - right_low, 1e-300)
+    margin = 0.5 if whole else 0.0
+    right_margin = 0.5 if right_whole else 0.0
+    return _even_at_most(
+        low - margin,
+        high + margin,
+        right_low - right_margin,
+        right_high + right_margin,
+    )
+
+
+def _even_at_most(
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    right_low: NDArray[np.float64],
+    right_high: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """The chance that the first of two numbers, even in these spans, is at most the
+    second.
+    """
+    right_width = np.maximum(right_high - right_low, 1e-300)
 
     # ∫ of the share of the right above it, up to x
     def integral(x: NDArray[np.float64]) -> NDArray[np.float64]:
         inner = np.clip(x, right_low, right_high)
-        triangle = (right_high - inner) ** 2 / (2 * width)
-        return np.asarray(np.minimum(x, right_low) + width / 2 - triangle)
+        triangle = (right_high - inner) ** 2 / (2 * right_width)
+        below = np.minimum(x, right_low)
+        return np.asarray(below + right_width / 2 - triangle)
 
-    share = (integral(high) - integral(low)) / np.maximum(high - low, 1e-300)
-    below = np.where(high <= right_low, 1.0, share.clip(0, 1))
-    return np.where(low >= right_high, 0.0, below)
+    width = np.maximum(high - low, 1e-300)
+    share = (integral(high) - integral(low)) / width
+    chance = np.where(high <= right_low, 1.0, share.clip(0, 1))
+    return np.where(low >= right_high, 0.0, chance)
 
 
 def _whole_at_most(
@@ -235,41 +284,53 @@ def _whole_at_most(
     right_high: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """The share of pairs of whole numbers of which the first is at most the second."""
-    width = right_high - right_low + 1
-    # pairs: all of the right are above
-    below = (np.minimum(high, right_low - 1) - low + 1).clip(min=0) * width
+    width = high - low + 1
+    right_width = right_high - right_low + 1
+    # all of the right are above
+    last_below = np.minimum(high, right_low - 1)
+    n_below = (last_below - low + 1).clip(min=0)
     first = np.maximum(low, right_low)
     last = np.minimum(high, right_high)
-    inside = (last - first + 1).clip(min=0)
-    above = (right_high - first + 1) + (right_high - last + 1)
-    pairs = below + inside * above / 2
-    return np.asarray(pairs / ((high - low + 1) * width))
+    n_inside = (last - first + 1).clip(min=0)
+    above_first = right_high - first + 1
+    above_last = right_high - last + 1
+    pairs_inside = n_inside * (above_first + above_last) / 2
+    pairs = n_below * right_width + pairs_inside
+    return np.asarray(pairs / (width * right_width))
 
 
 def _order_boxes(
-    order: Order, is_so: bool, pieces: Pieced, schema: Schema
+    order: Order,
+    is_so: bool,
+    pieces: Pieced,
+    schema: Schema,
 ) -> list[Box]:
     """A box for each part of the one column in which the other can stand in the order,
     or against it.
     """
-    a, b = pair_of(order, schema)
-    allowed = _allowed(order, pieces[a], pieces[b])
-    allowed = allowed if is_so else 1 - allowed
-    left = _parts(pieces[a])
-    right = _parts(pieces[b])
-    return [
-        {a: left == part, b: right_share[right]}
-        for part, right_share in enumerate(allowed)
-        if right_share.any()
-    ]
+    left, right = pair_of(order, schema)
+    allowed = _allowed(order, pieces[left], pieces[right])
+    if not is_so:
+        allowed = 1 - allowed
+    left_parts = _parts(pieces[left])
+    right_parts = _parts(pieces[right])
+    boxes: list[Box] = []
+    for part, right_share in enumerate(allowed):
+        if right_share.any():
+            box = {left: left_parts == part, right: right_share[right_parts]}
+            boxes.append(box)
+    return boxes
 
 
-def _times(left: Box, right: Box) -> Box | None:
+def _intersect(left: Box, right: Box) -> Box | None:
+    """What lies in both boxes; None where nothing does."""
     box = dict(left)
     for j, mask in right.items():
-        box[j] = box[j] * mask if j in box else mask
-        if not box[j].any():
+        if j in box:
+            mask = box[j] * mask
+        if not mask.any():
             return None
+        box[j] = mask
     return box
 
 
@@ -277,7 +338,9 @@ def _times(left: Box, right: Box) -> Box | None:
 
 
 def conditions(schema: Schema) -> list[Condition]:
-    return [rule.condition for rule in schema.rules if rule.condition is not None]
+    """Of rules that speak of single rows."""
+    of_rules = [rule.condition for rule in schema.rules]
+    return [condition for condition in of_rules if condition is not None]
 
 
 def tied(conditions: Sequence[Condition]) -> list[list[Condition]]:

@@ -91,7 +91,10 @@ def with_rules(schema: AnySchema, more: Iterable[Any] = ()) -> AnySchema:
 
 
 def all_keep(
-    schema: Schema, frame: pd.DataFrame, *, across_rows: bool = True
+    schema: Schema,
+    frame: pd.DataFrame,
+    *,
+    across_rows: bool = True,
 ) -> NDArray[np.bool_]:
     """Which rows keep all rules; of rows that may not be alike the first, if they are
     looked at `across_rows`.
@@ -107,7 +110,9 @@ def all_keep(
 
 
 def keeping(
-    n: int, draw: Callable[[int], pd.DataFrame], schema: Schema
+    n: int,
+    draw: Callable[[int], pd.DataFrame],
+    schema: Schema,
 ) -> pd.DataFrame:
     """`n` rows that keep the rules, of what `draw` draws; `attrs["kept"]`: their share.
     Too few → ConfigError.

@@ -82,17 +82,18 @@ class Mixture:
         return float(self.weight @ self.mean)
 
     def scaled(self, factor: float) -> "Mixture":
-        return Mixture(self.weight, factor * self.mean, factor**2 * self.variance)
+        mean = factor * self.mean
+        variance = factor**2 * self.variance
+        return Mixture(self.weight, mean, variance)
 
     def plus(self, other: "Mixture") -> "Mixture":
         """The sum of two independent numbers."""
         left = self.merged(_PARTS)
         right = other.merged(_PARTS)
-        return Mixture(
-            np.multiply.outer(left.weight, right.weight).ravel(),
-            np.add.outer(left.mean, right.mean).ravel(),
-            np.add.outer(left.variance, right.variance).ravel(),
-        )
+        weight = np.multiply.outer(left.weight, right.weight)
+        mean = np.add.outer(left.mean, right.mean)
+        variance = np.add.outer(left.variance, right.variance)
+        return Mixture(weight.ravel(), mean.ravel(), variance.ravel())
 
     def merged(self, parts: int) -> "Mixture":
         """At most so many parts of about equal weight, with the same mean and variance
@@ -103,7 +104,8 @@ class Mixture:
         mean = self.mean[order]
         variance = self.variance[order]
         middle_of_part = np.cumsum(weight) - weight / 2
-        group = np.minimum((parts * middle_of_part).astype(np.int64), parts - 1)
+        rank = (parts * middle_of_part).astype(np.int64)
+        group = np.minimum(rank, parts - 1)
         merged_weight = np.bincount(group, weight, parts).astype(np.float64)
         occupied = merged_weight > 0
         divisor = np.where(occupied, merged_weight, 1.0)
@@ -111,7 +113,9 @@ class Mixture:
         square = variance + (mean - merged_mean[group]) ** 2
         merged_variance = np.bincount(group, weight * square, parts) / divisor
         return Mixture(
-            merged_weight[occupied], merged_mean[occupied], merged_variance[occupied]
+            merged_weight[occupied],
+            merged_mean[occupied],
+            merged_variance[occupied],
         )
 
     def quantile(self, probability: float) -> float:
@@ -158,17 +162,22 @@ class TailLevel:
         """By how much all people of the level lie above `centre`, added up."""
         apart = self.mean - centre
         atoms_apart = self.atoms_mean - centre
-        variance = self.people_variance * apart**2 + self.people**2 * self.mean_variance
+        by_number = self.people_variance * apart**2
+        by_mean = self.people**2 * self.mean_variance
+        variance = by_number + by_mean
         total = self.people * apart + self.atoms * atoms_apart
         return Mixture(
-            self.weight, total, variance + self.atoms_variance * atoms_apart**2
+            self.weight,
+            total,
+            variance + self.atoms_variance * atoms_apart**2,
         )
 
     @property
     def middle(self) -> float:
         """The mean of all people of the level."""
         people = float(self.weight @ self.people) + self.atoms
-        return self.above(0.0).middle / max(people, _TINY)
+        total = self.above(0.0).middle
+        return total / max(people, _TINY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +192,10 @@ class LevelMeans:
 
 
 def level_means(
-    release: Release, position: int, values: Numbers, released: Noisy
+    release: Release,
+    position: int,
+    values: Numbers,
+    released: Noisy,
 ) -> LevelMeans:
     """The mean of each level's people that were `released`; `values` stand for levels
     otherwise.
@@ -227,7 +239,11 @@ class _Column:
 
     @classmethod
     def from_release(
-        cls, release: Release, position: int, people: Noisy, nodes: Nodes
+        cls,
+        release: Release,
+        position: int,
+        people: Noisy,
+        nodes: Nodes,
     ) -> "_Column":
         begin, _, counted = nodes
         pieces = release.levels.pieces(position)
@@ -243,15 +259,15 @@ class _Column:
         level = pieces.level[: pieces.there].astype(np.int64)
         share = pieces.share[: pieces.there]
         return cls(
-            1,
-            low,
-            high,
-            bound,
-            share,
-            level,
-            people,
-            np.append(begin, len(low)),
-            counted,
+            sign=1,
+            low=low,
+            high=high,
+            bound=bound,
+            share=share,
+            level=level,
+            people=people,
+            node_edges=np.append(begin, len(low)),
+            nodes=counted,
         )
 
     def mirrored(self) -> "_Column":
@@ -286,11 +302,15 @@ class _Column:
         what is drawn inside it.
         """
         size = len(values)
-        square = self.share * (self.low**2 + self.low * self.high + self.high**2) / 3
-        spread = np.maximum(np.bincount(self.level, square, size) - values**2, 0)
+        # the mean square of a number that is even between two
+        squares = (self.low**2 + self.low * self.high + self.high**2) / 3
+        level_squares = np.bincount(self.level, self.share * squares, size)
+        spread = np.maximum(level_squares - values**2, 0)
         level_of_node = self.level[self.node_edges[:-1]]
-        noise = np.bincount(level_of_node, self.nodes.variance, size) / self.counts**2
-        sampling = np.maximum(1 / np.maximum(some.counts, 1.0) - 1 / self.counts, 0)
+        noise_variance = np.bincount(level_of_node, self.nodes.variance, size)
+        noise = noise_variance / self.counts**2
+        n_chosen = np.maximum(some.counts, 1.0)
+        sampling = np.maximum(1 / n_chosen - 1 / self.counts, 0)
         return np.asarray(spread * np.minimum(noise + sampling, 1))
 
     def atoms(self) -> Numbers:
@@ -300,11 +320,12 @@ class _Column:
         """
         people = self.share * self.counts[self.level]
         density = people / (self.high - self.low)
-        outer = np.append(density, np.zeros(2))
-        standing = density > _OUTSTANDING * np.maximum(outer[1:-1], outer[2:])
-        clear = people > _CLEAR * self.noise
+        padded = np.append(density, np.zeros(2))
+        densest_next = np.maximum(padded[1:-1], padded[2:])
+        standing = density > _OUTSTANDING * densest_next
         if math.isinf(self.bound[1]):
             standing[-1] = False
+        clear = people > _CLEAR * self.noise
         return np.where(standing & clear, people, 0.0)
 
     def last_level(self, some: Noisy, is_everybody: bool) -> TailLevel | None:
@@ -312,54 +333,56 @@ class _Column:
         is no tail.
         """
         size = len(self.counts)
-        begin = np.searchsorted(self.level, np.arange(size))
-        edges = self.low[begin]
-        beyond = np.cumsum(self.counts[::-1])[::-1]
-        enough = np.flatnonzero(
-            beyond[: size - 1] >= min(_MORE * beyond[-1], beyond[0])
-        )
-        start = int(enough[-1]) if len(enough) else 0
+        first_cells = np.searchsorted(self.level, np.arange(size))
+        edges = self.low[first_cells]
+        start = self._tail_start()
         inside = np.flatnonzero(self.level[self.node_edges[:-1]] == size - 1)
-        if (
-            size < 2
-            or edges[-1] <= edges[start]
-            or (len(inside) < 2 and math.isfinite(self.bound[1]))
-        ):
+        if size < 2 or edges[-1] <= edges[start]:
             return None
+        if len(inside) < 2 and math.isfinite(self.bound[1]):
+            return None
+        noise = self.noise**2
         atoms = self.atoms()
-        last = self.level == size - 1
+        is_last = self.level == size - 1
+        last_atoms = atoms[is_last]
         in_level = np.bincount(self.level, atoms, size).astype(np.float64)
         in_node = np.add.reduceat(atoms, self.node_edges[inside])
-        noise = self.noise**2
         rest = self.counts[-1] - in_level[-1]
-        if (
-            rest < _DOUBT * math.sqrt(noise * len(inside))
-            and not self.share[last & (atoms == 0)].any()
-        ):
+        few = rest < _DOUBT * math.sqrt(noise * len(inside))
+        if few and not self.share[is_last & (atoms == 0)].any():
             return None  # nobody is left besides atoms
-        levels = self.people.part(slice(start, None)).less(in_level[start:])
-        nodes = self.nodes.part(inside).less(in_node)
-        bin_edges = np.concatenate(
-            [edges[start:-1], self.low[self.node_edges[inside]], [self.bound[1]]]
+        node_begins = self.low[self.node_edges[inside]]
+        measured = Tail(
+            np.concatenate([edges[start:-1], node_begins, [self.bound[1]]]),
+            self.people.part(slice(start, None)).less(in_level[start:]),
+            self.nodes.part(inside).less(in_node),
         )
-        share = in_level / self.counts
-        chosen_levels = (
-            None
-            if is_everybody
-            else some.part(slice(start, None)).times(1 - share[start:])
-        )
-        tail = tail_beyond(Tail(bin_edges, levels, nodes), chosen_levels)
+        if is_everybody:
+            tail = tail_beyond(measured)
+        else:
+            beside_atoms = 1 - in_level / self.counts
+            chosen = some.part(slice(start, None)).times(beside_atoms[start:])
+            tail = tail_beyond(measured, chosen)
         if not in_level[-1]:
             return tail
-        middle = float(atoms[last] @ (self.low + self.high)[last]) / (2 * in_level[-1])
+        double_middles = (self.low + self.high)[is_last]
         part = float(some.counts[-1]) / self.counts[-1]
-        n_atoms = float((atoms[last] > 0).sum())
+        n_atoms = float((last_atoms > 0).sum())
         return replace(
             tail,
             atoms=part * in_level[-1],
-            atoms_mean=middle,
+            atoms_mean=float(last_atoms @ double_middles) / (2 * in_level[-1]),
             atoms_variance=part**2 * n_atoms * noise,
         )
+
+    def _tail_start(self) -> int:
+        """The last level from which on there are several times as many people as in the
+        last.
+        """
+        beyond = np.cumsum(self.counts[::-1])[::-1]
+        wanted = min(_MORE * beyond[-1], beyond[0])
+        enough = np.flatnonzero(beyond[:-1] >= wanted)
+        return int(enough[-1]) if len(enough) else 0
 
 
 class Tail(NamedTuple):
@@ -387,90 +410,123 @@ def tail_beyond(tail: Tail, some: Noisy | None = None) -> TailLevel:
     shape, scale = np.broadcast_arrays(_SHAPES, _SCALES * (edges[first] - edges[0]))
     # β of what is beyond each edge
     rest = np.maximum(scale + shape * (edges - edges[0])[:, None, None], 0.0)
-    beyond = np.where(rest > 0, (np.maximum(rest, 1e-300) / scale) ** (-1 / shape), 0.0)
-    at_levels = np.append(np.arange(first + 1), len(edges) - 1)
-    levels = _shares(beyond[at_levels])
-    nodes = _shares(beyond)[first:]
-    counted = Noisy(
-        np.append(tail.levels.counts, tail.nodes.counts),
-        np.append(tail.levels.variance, tail.nodes.variance),
-        whole=False,
-    )
-    unlikely, expected = _held_against(counted, np.concatenate([levels, nodes]), first)
-    unlikely = (unlikely + ((shape - _USUAL) / _UNUSUAL) ** 2)[None]
-    expected = expected[None]
-    lean = np.zeros(1)
-    people = tail.levels
-    if some is not None:
+    bases = np.maximum(rest, 1e-300) / scale
+    beyond = np.where(rest > 0, bases ** (-1 / shape), 0.0)
+    at_levels = beyond[np.append(np.arange(first + 1), len(edges) - 1)]
+    unlikely, expected = _weigh_laws(tail, shape, beyond, at_levels)
+    if some is None:
+        people = tail.levels
+        lean = np.zeros(1)
+        unlikely = unlikely[None]
+        expected = expected[None]
+    else:
         people = some
         lean = _LEANS
-        leaning = [
-            _held_against(some, _shares(beyond[at_levels] ** (1 - values)), first)
-            for values in lean
-        ]
-        unlikely = (
-            unlikely
-            + np.stack([values for values, _ in leaning])
-            + (lean[:, None, None] / _LEAN) ** 2
-        )
-        expected = np.stack([values for _, values in leaning])
+        leaning_unlikely, expected = _weigh_leans(some, at_levels, first)
+        unlikely = unlikely[None] + leaning_unlikely
+        unlikely = unlikely + (lean[:, None, None] / _LEAN) ** 2
     possible = shape / (1 - lean[:, None, None]) <= _HEAVIEST
     unlikely = np.where(possible, unlikely, np.inf)
-    which = np.nonzero(unlikely - unlikely.min() < _HARDLY)
-    weight = np.exp((unlikely.min() - unlikely[which]) / 2)
+    likeliest = unlikely.min()
+    likely = np.nonzero(unlikely - likeliest < _HARDLY)
+    weight = np.exp((likeliest - unlikely[likely]) / 2)
     # how many there are by the law, as drawn people are, and as they were counted
-    expected = np.maximum(expected[which], 1.0)
+    expected = np.maximum(expected[likely], 1.0)
     noise = float(people.variance[-1])
     by_count = expected / (expected + noise)
-    number = np.maximum(expected + by_count * (people.counts[-1] - expected), 1.0)
+    number = expected + by_count * (people.counts[-1] - expected)
+    number = np.maximum(number, 1.0)
     # where they are, by the law S^(1 − b) beyond the edge `first`
-    less = 1 - lean[which[0]]
-    law = which[1:]
-    outside = (beyond[-1][law] / np.maximum(beyond[first][law], 1e-300)) ** less
+    which_lean, *law_index = likely
+    law = tuple(law_index)
+    less = 1 - lean[which_lean]
+    in_tail = np.maximum(beyond[first][law], 1e-300)
     mean, variance = _mean_of_samples(
-        shape[law] / less, rest[first][law] / less, outside, number
+        shape=shape[law] / less,
+        scale=rest[first][law] / less,
+        outside=(beyond[-1][law] / in_tail) ** less,
+        people=number,
     )
-    every = [
-        np.broadcast_to(values[:, None], mean.shape)
-        for values in (weight / weight.sum(), number, by_count * noise)
-    ]
-    weights, numbers, doubts = every
+
+    def for_each_rank(values: Numbers) -> Numbers:
+        return np.broadcast_to(values[:, None], mean.shape)
+
+    weights = for_each_rank(weight / weight.sum()) * _CHANCES
     return TailLevel(
-        weight=(weights * _CHANCES).ravel(),
-        people=numbers.ravel(),
-        people_variance=doubts.ravel(),
+        weight=weights.ravel(),
+        people=for_each_rank(number).ravel(),
+        people_variance=for_each_rank(by_count * noise).ravel(),
         mean=(float(edges[first]) + mean).ravel(),
         mean_variance=variance.ravel(),
     )
 
 
+def _weigh_laws(
+    tail: Tail,
+    shape: Numbers,
+    beyond: Numbers,
+    at_levels: Numbers,
+) -> tuple[Numbers, Numbers]:
+    """−2 log of each law's odds by all that was counted, and the people that it expects
+    in the last level.
+    """
+    level_shares = _shares(at_levels)
+    node_shares = _shares(beyond)[tail.first :]
+    counted = Noisy(
+        np.append(tail.levels.counts, tail.nodes.counts),
+        np.append(tail.levels.variance, tail.nodes.variance),
+        whole=False,
+    )
+    shares = np.concatenate([level_shares, node_shares])
+    unlikely, expected = _held_against(counted, shares, tail.first)
+    unusual = ((shape - _USUAL) / _UNUSUAL) ** 2
+    return unlikely + unusual, expected
+
+
+def _weigh_leans(some: Noisy, at_levels: Numbers, last: int) -> tuple[Numbers, Numbers]:
+    """The same of some people, by every b and every law: (b, ξ, β)."""
+    unlikely = []
+    expected = []
+    for lean in _LEANS:
+        shares = _shares(at_levels ** (1 - lean))
+        unlikely_by_lean, expected_by_lean = _held_against(some, shares, last)
+        unlikely.append(unlikely_by_lean)
+        expected.append(expected_by_lean)
+    return np.stack(unlikely), np.stack(expected)
+
+
 def _shares(beyond: Numbers) -> Numbers:
     """The share of each bin, where so much of the law lies beyond each edge."""
-    return np.asarray(
-        (beyond[:-1] - beyond[1:]) / np.maximum(beyond[0] - beyond[-1], _TINY)
-    )
+    inside = beyond[:-1] - beyond[1:]
+    total = np.maximum(beyond[0] - beyond[-1], _TINY)
+    return np.asarray(inside / total)
 
 
 def _held_against(
-    counted: Noisy, shares: Numbers, last: int
+    counted: Noisy,
+    shares: Numbers,
+    last: int,
 ) -> tuple[Numbers, Numbers]:
     """−2 log likelihood of counts whose people are drawn by these shares, whatever
     their number, and how many are expected in the bin `last` by the likeliest number.
     """
-    counts, noise = (
-        column[:, None, None] for column in (counted.counts, counted.variance)
-    )
+    counts = counted.counts[:, None, None]
+    noise = counted.variance[:, None, None]
     total = max(float(counted.counts[: last + 1].sum()), 1.0)
     spread = noise + total * shares + 1.0
-    information = (shares**2 / spread).sum(0)
-    number = (shares * counts / spread).sum(0) / np.maximum(information, _TINY)
+    information = np.maximum((shares**2 / spread).sum(0), _TINY)
+    number = (shares * counts / spread).sum(0) / information
     number = np.maximum(number, 1.0)
-    off = ((counts - number * shares) ** 2 / spread + np.log(spread)).sum(0)
-    return off + np.log(np.maximum(information, _TINY)), number * shares[last]
+    residuals = (counts - number * shares) ** 2 / spread
+    unlikely = (residuals + np.log(spread)).sum(0) + np.log(information)
+    return unlikely, number * shares[last]
 
 
 def _mean_of_samples(
-    shape: Numbers, scale: Numbers, outside: Numbers, people: Numbers
+    shape: Numbers,
+    scale: Numbers,
+    outside: Numbers,
+    people: Numbers,
 ) -> tuple[Numbers, Numbers]:
     """The mean of so many people drawn from each of these laws, of which a share lies
     `outside` of the bound, and the variance of that: for each law, and each place of
@@ -481,13 +537,16 @@ def _mean_of_samples(
     scale = scale[:, None]
     outside = outside[:, None]
     people = people[:, None]
-    largest = outside + (1 - outside) * (1 - (1 - _RANKS) ** (1 / people))
-    largest_value = scale / shape * (largest**-shape - 1)
+    share_of_largest = 1 - (1 - _RANKS) ** (1 / people)
+    largest = outside + (1 - outside) * share_of_largest
+    factor = scale / shape
+    largest_value = factor * (largest**-shape - 1)
     # of the others, who have s above that of the largest
     room = np.maximum(1 - largest, _TINY)
     first_moment = (1 - largest ** (1 - shape)) / ((1 - shape) * room)
     second_moment = (1 - largest ** (1 - 2 * shape)) / ((1 - 2 * shape) * room)
-    mean = scale / shape * (first_moment - 1)
-    variance = (scale / shape) ** 2 * np.maximum(second_moment - first_moment**2, 0)
     others = people - 1
-    return (largest_value + others * mean) / people, others * variance / people**2
+    others_mean = factor * (first_moment - 1)
+    others_variance = factor**2 * np.maximum(second_moment - first_moment**2, 0)
+    mean = (largest_value + others * others_mean) / people
+    return mean, others * others_variance / people**2

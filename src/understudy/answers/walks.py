@@ -56,13 +56,13 @@ class EventSet:
 
     @classmethod
     def from_boxes(
-        cls, network: MixtureOfChains, boxes: Sequence[Box], pieces: Pieced
+        cls,
+        network: MixtureOfChains,
+        boxes: Sequence[Box],
+        pieces: Pieced,
     ) -> "EventSet":
-        return cls(
-            Products.from_rows(network.event_odds(), network.events).cut(pieces),
-            boxes,
-            pieces,
-        )
+        states = Products.from_rows(network.event_odds(), network.events)
+        return cls(states.cut(pieces), boxes, pieces)
 
     def chances(self) -> Tensor:
         """The logarithm of each box's probability in each state: (states of all chains,
@@ -70,7 +70,8 @@ class EventSet:
         """
         if not self.boxes:
             return torch.zeros(len(self.products.weight), 0)
-        return torch.stack([self.products.inside(box) for box in self.boxes], 1)
+        log_chances = [self.products.inside(box) for box in self.boxes]
+        return torch.stack(log_chances, 1)
 
     def draw(self, state: Tensor, uniform: Uniforms) -> Codes:
         """An event of the set for each of these states, in pieces: (events,
@@ -84,9 +85,11 @@ class EventSet:
         chunk_size = max(1, _AT_ONCE // max(widest, len(self.boxes)))
         parts = []
         for chunk in torch.split(state, chunk_size):
-            box = pick(chances[chunk], uniform(len(chunk))[:, None])[:, 0]
+            uniforms = uniform(len(chunk))
+            box = pick(chances[chunk], uniforms[:, None])[:, 0]
             rows = [block[chunk] for block in blocks]
-            parts.append(drawn_in(self.boxes, box, rows, uniform))
+            codes = drawn_in(self.boxes, box, rows, uniform)
+            parts.append(codes)
         return np.concatenate(parts)
 
 
@@ -110,31 +113,44 @@ class Walks:
         self.wanted = wanted
         shape = (network.chains, network.states)
         rules_chance = rules.chances().exp().sum(1).clamp(min=_TINY)
-        self.hit = (hit.chances().exp().sum(1) / rules_chance).view(shape)
-        self.miss = (miss.chances().exp().sum(1) / rules_chance).view(shape)
-        every = [torch.ones(shape).double()]
-        need = [torch.full(shape, float(not wanted)).double()]
-        for _ in range(1, network.longest):
+        hit_chance = hit.chances().exp().sum(1)
+        miss_chance = miss.chances().exp().sum(1)
+        self.hit = (hit_chance / rules_chance).view(shape)
+        self.miss = (miss_chance / rules_chance).view(shape)
+        self._look_ahead(network.longest)
+
+    def _look_ahead(self, longest: int) -> None:
+        """all(r, s) and need(r, s) of the module's docstring: (longest, chains,
+        states).
+        """
+        either = self.hit + self.miss
+        every = [torch.ones(self.hit.shape).double()]
+        need = [torch.full(self.hit.shape, float(not self.wanted)).double()]
+        for _ in range(1, longest):
             through_hit = self.hit * every[-1]
             through_miss = self.miss * need[-1]
             need.append(self._step_back(through_hit + through_miss))
-            every.append(self._step_back((self.hit + self.miss) * every[-1]))
-        # (longest, chains, states)
+            every.append(self._step_back(either * every[-1]))
         self.every = torch.stack(every)
         self.need = torch.stack(need)
 
     def _step_back(self, chance: Tensor) -> Tensor:
         """The chance of what follows, one event earlier: (chains, states)."""
-        return (self.onward @ chance[:, :, None])[:, :, 0]
+        before = self.onward @ chance[:, :, None]
+        return before[:, :, 0]
 
     def numbers(self) -> Tensor:
         """How likely so many events are as wanted: (longest + 1, chains)."""
-        some = (self.first * (self.hit * self.every + self.miss * self.need)).sum(2)
-        none = torch.full((1, len(self.first)), float(not self.wanted)).double()
-        return torch.cat((none, some))
+        by_state = self.hit * self.every + self.miss * self.need
+        some = (self.first * by_state).sum(2)
+        none = torch.full((1, len(self.first)), float(not self.wanted))
+        return torch.cat((none.double(), some))
 
     def draw(
-        self, chain: Tensor, number: Tensor, uniform: Uniforms
+        self,
+        chain: Tensor,
+        number: Tensor,
+        uniform: Uniforms,
     ) -> tuple[Tensor, Tensor]:
         """The state of every event, chain · states + state, and whether it is a hit;
         person by person, in order.
@@ -146,7 +162,8 @@ class Walks:
         active = torch.arange(len(chain))
         state_weights = self.first[chain]
         met = torch.full((len(chain),), not self.wanted)
-        for step in range(int(number.max()) if len(number) else 0):
+        steps = int(number.max()) if len(number) else 0
+        for step in range(steps):
             stays = number[active] > step
             active = active[stays]
             state_weights = state_weights[stays]
@@ -162,8 +179,9 @@ class Walks:
             state = outcome % self.states
             hit = outcome < self.states
             met[active] |= hit
-            states[starts[active] + step] = chains * self.states + state
-            hits[starts[active] + step] = hit
+            event = starts[active] + step
+            states[event] = chains * self.states + state
+            hits[event] = hit
             state_weights = self.onward[chains, state]
         return states, hits
 
@@ -182,7 +200,10 @@ def kinds_of(network: Network) -> Products:
 
 
 def each_given(
-    products: Products, boxes: Sequence[Box], pieces: Pieced, kinds: int
+    products: Products,
+    boxes: Sequence[Box],
+    pieces: Pieced,
+    kinds: int,
 ) -> Products:
     """Every kind of people given the rules on people: kinds keep their shares, but for
     those left with nothing.
@@ -191,7 +212,8 @@ def each_given(
     inside = torch.zeros(len(products.weight)).double()
     for box in boxes:
         inside += cut.inside(box).exp()
-    kind_chance = (products.weight * inside).view(-1, kinds).sum(0) * kinds  # (kinds,)
+    joint = (products.weight * inside).view(-1, kinds)
+    kind_chance = joint.sum(0) * kinds  # (kinds,)
     weight = products.weight.view(-1, kinds) / kind_chance.clamp(min=_TINY)
     return Products(weight.flatten(), products.probabilities)
 
@@ -204,26 +226,27 @@ def _with_columns(kinds: Products, member: MixtureOfChains) -> Products:
     repeats = len(kinds.weight) // len(columns)  # products of each kind so far
     columns = columns.repeat(repeats, 1)
     number = number.repeat(repeats, 1)
-    blocks = torch.split(columns, list(member.people[:-1]), 1)
+    *column_sizes, number_size = member.people
+    blocks = torch.split(columns, column_sizes, 1)
     if not member.ordered:
         return Products(kinds.weight, (*kinds.probabilities, *blocks, number))
     n = len(columns)
+    *other_blocks, first_time = blocks
     # people with events, and people without: the last columns tell them apart
     none = number[:, 0]
     some = functional.pad(number[:, 1:], (1, 0))
     some = some / some.sum(1, keepdim=True).clamp(min=_TINY)
-    missing = _one_hot(member.people[-2] - 1, member.people[-2]).expand(n, -1)
-    nothing = _one_hot(0, member.people[-1]).expand(n, -1)
-    shared = [*kinds.probabilities, *blocks[:-1]]
-    return Products(
-        torch.cat((kinds.weight * (1 - none), kinds.weight * none)),
-        (
-            *(torch.cat((block, block)) for block in shared),
-            torch.cat((blocks[-1], missing)),
-            torch.cat((some, nothing)),
-        ),
-    )
+    time_size = column_sizes[-1]
+    missing = _one_hot(time_size - 1, time_size).expand(n, -1)
+    nothing = _one_hot(0, number_size).expand(n, -1)
+    shared = [*kinds.probabilities, *other_blocks]
+    twice = [torch.cat((block, block)) for block in shared]
+    twice.append(torch.cat((first_time, missing)))
+    twice.append(torch.cat((some, nothing)))
+    weight = torch.cat((kinds.weight * (1 - none), kinds.weight * none))
+    return Products(weight, tuple(twice))
 
 
 def _one_hot(level: int, size: int) -> Tensor:
-    return functional.one_hot(torch.tensor(level), size).double()
+    one_hot = functional.one_hot(torch.tensor(level), size)
+    return one_hot.double()

@@ -68,7 +68,12 @@ class Lstm:
 
     @classmethod
     def room(
-        cls, clients: int, steps: int, rows: int, hidden: int, like: Tensor
+        cls,
+        clients: int,
+        steps: int,
+        rows: int,
+        hidden: int,
+        like: Tensor,
     ) -> "Lstm":
         gates = (clients, steps, rows, 4 * hidden)
         states = (clients, steps + 1, rows, hidden)
@@ -278,16 +283,24 @@ if triton is not None:
         for step in range(steps):
             to = gates + step * rows * 4 * H
             o = tl.load(to, mask=real, other=0.0) + tl.dot(
-                h, w_o, input_precision="ieee"
+                h,
+                w_o,
+                input_precision="ieee",
             )
             i = tl.load(to + H, mask=real, other=0.0) + tl.dot(
-                h, w_i, input_precision="ieee"
+                h,
+                w_i,
+                input_precision="ieee",
             )
             f = tl.load(to + 2 * H, mask=real, other=0.0) + tl.dot(
-                h, w_f, input_precision="ieee"
+                h,
+                w_f,
+                input_precision="ieee",
             )
             g = tl.load(to + 3 * H, mask=real, other=0.0) + tl.dot(
-                h, w_g, input_precision="ieee"
+                h,
+                w_g,
+                input_precision="ieee",
             )
             o = tl.sigmoid(o)
             i = tl.sigmoid(i)
@@ -353,8 +366,12 @@ if triton is not None:
             tl.store(to + 3 * H, to_g, mask=real)
             to_c *= f
             to_h = tl.dot(to_o, w_o, input_precision="ieee") + tl.dot(
-                to_i, w_i, input_precision="ieee"
+                to_i,
+                w_i,
+                input_precision="ieee",
             )
             to_h += tl.dot(to_f, w_f, input_precision="ieee") + tl.dot(
-                to_g, w_g, input_precision="ieee"
+                to_g,
+                w_g,
+                input_precision="ieee",
             )

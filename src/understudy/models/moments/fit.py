@@ -206,7 +206,10 @@ def _radius(pull: float, spread: float) -> int:
 
 
 def _spread(
-    first: Released, people: Tensor, energy_of_means: Tensor, longest: float
+    first: Released,
+    people: Tensor,
+    energy_of_means: Tensor,
+    longest: float,
 ) -> float:
     """The mean squared distance of rows from centres of this mean square; less than its
     noise cannot be told.
@@ -219,7 +222,9 @@ def _spread(
 
 
 def _told_apart(
-    first: Released, people: Tensor, overall: Tensor
+    first: Released,
+    people: Tensor,
+    overall: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Means of classes about that of all, shrunk as far as they are noise, and the
     variance left in them.
@@ -320,7 +325,10 @@ def _image_tail(residual: Tensor, noise: float, turned: int) -> Tensor:
 
 
 def _standing_out(
-    covariance: Tensor, noise: float, size: int, max_directions: int
+    covariance: Tensor,
+    noise: float,
+    size: int,
+    max_directions: int,
 ) -> tuple[Tensor, Tensor]:
     """What stands out of the noise among the first so many features: eigenvalues,
     shrunk, and their directions.
@@ -373,7 +381,10 @@ def fit_cells(
 
 
 def _class_covariances(
-    third: Released, people: Tensor, means: Tensor, cells: int
+    third: Released,
+    people: Tensor,
+    means: Tensor,
+    cells: int,
 ) -> Tensor:
     """The covariance within the cells of each class, shrunk towards that of all."""
     k = means.shape[1]

@@ -149,7 +149,12 @@ class CellGaussians(FrameValues, InFrame):
     keys = ("frame", "classes", "cells", "directions")
 
     def __init__(
-        self, frame: Frame, *, classes: int, cells: int, directions: int
+        self,
+        frame: Frame,
+        *,
+        classes: int,
+        cells: int,
+        directions: int,
     ) -> None:
         super().__init__()
         whole(classes=classes, cells=cells, directions=directions)
@@ -250,7 +255,10 @@ _FINE = 1025  # values at which the spread of a channel is known
 
 
 def match_shades(
-    network: CellGaussians, shades: Tensor, noise: float, people: float
+    network: CellGaussians,
+    shades: Tensor,
+    noise: float,
+    people: float,
 ) -> bool:
     """Give the network a map to these histograms, (channels, bins), in people; whether
     they were quiet enough.
@@ -383,7 +391,10 @@ def _off_the_ends(below: Tensor, values: Tensor) -> Tensor:
 
 
 def _binned_quantiles(
-    ranks: Tensor, shares: Tensor, edges: Tensor, mean: float | None
+    ranks: Tensor,
+    shares: Tensor,
+    edges: Tensor,
+    mean: float | None,
 ) -> Tensor:
     """The values at these ranks, where bins end at these shares; of this `mean`, if it
     is known.
@@ -408,7 +419,9 @@ def _binned_quantiles(
 
 @torch.no_grad()
 def bayes_rule(
-    fit: CellGaussians, sizes: Sequence[int] | None = None, label: int = 0
+    fit: CellGaussians,
+    sizes: Sequence[int] | None = None,
+    label: int = 0,
 ) -> "tuple[Quadratic, Tensor]":
     """The network that scores rows in [0, 1], and its weights; of several labels of
     these `sizes` it tells this one.

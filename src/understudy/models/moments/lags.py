@@ -98,7 +98,8 @@ def _power_and_roughness(frame: Frame) -> NDArray[np.float64]:
 
 
 def _without_noise(
-    released: NDArray[np.float64], noise_variances: NDArray[np.float64]
+    released: NDArray[np.float64],
+    noise_variances: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Power and roughness (channels, 2) shrunk towards the mean of all channels, and
     that towards none.
@@ -178,7 +179,10 @@ class Memory:
 
 
 def memory(
-    network: CellGaussians, pooled: Released, people: Tensor, means: Tensor
+    network: CellGaussians,
+    pooled: Released,
+    people: Tensor,
+    means: Tensor,
 ) -> Memory:
     """Of a release of second moments about the `means` (classes, features) of so many
     `people` (classes,), and of the network fitted to it. Guarantee: reads released

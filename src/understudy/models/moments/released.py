@@ -205,7 +205,11 @@ def _read_energy_and_shades(frame: Frame, total: Tensor, deviation: Tensor) -> R
 
 
 def read_moments(
-    triangles: Tensor, d: int, radius: float, scale: int, sigma: float
+    triangles: Tensor,
+    d: int,
+    radius: float,
+    scale: int,
+    sigma: float,
 ) -> Released:
     """`moments`, the sums over people in squared steps, (…, d, d); the deviation of
     their noise beside the diagonal.
@@ -222,7 +226,11 @@ SHRUNK = 0.3
 
 
 def bought_norm(
-    lengths: Released, *, numbers: int, classes: int, noise: float
+    lengths: Released,
+    *,
+    numbers: int,
+    classes: int,
+    noise: float,
 ) -> float:
     """The bound on norms, as a part of what the cells go up to: above 0, at most 1.
 
@@ -266,7 +274,10 @@ def by_labels(first: Released, labels: Labels) -> ByLabels:
 
 
 def _by_combination(
-    first: Released, labels: Labels, levels: Tensor, people: Tensor
+    first: Released,
+    labels: Labels,
+    levels: Tensor,
+    people: Tensor,
 ) -> ByLabels:
     """Where the sums of combinations were released."""
     noise = float(first["sums_noise"])
@@ -291,7 +302,10 @@ def _by_combination(
 
 
 def _by_level(
-    first: Released, labels: Labels, levels: Tensor, people: Tensor
+    first: Released,
+    labels: Labels,
+    levels: Tensor,
+    people: Tensor,
 ) -> ByLabels:
     """Where the sums of levels were released, each row's once for every label."""
     noise = float(first["sums_noise"])
@@ -315,7 +329,10 @@ def _by_level(
 
 
 def fitted_effects(
-    design: Tensor, sums: Tensor, noise: float, blocks: tuple[int, ...]
+    design: Tensor,
+    sums: Tensor,
+    noise: float,
+    blocks: tuple[int, ...],
 ) -> Tensor:
     """Effects θ (effects, features) of which sums (n, features) = design (n, effects) ·
     θ + noise were released. θ of a block, and of a band of neighbouring features, has

@@ -314,7 +314,12 @@ def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) ->
 
 
 def _bernoulli_exp_below_one(
-    n: int, numerator: Any, denominator: int, rng: Rng, device: Device, k: int = 1
+    n: int,
+    numerator: Any,
+    denominator: int,
+    rng: Rng,
+    device: Device,
+    k: int = 1,
 ) -> Any:
     """Algorithm 1 for each γ = numerator/denominator ≤ 1: the first failure among
     Bernoulli(γ/k) is at an odd k.
