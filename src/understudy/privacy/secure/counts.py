@@ -56,7 +56,9 @@ def needed_noise(cells: int, budget: Budget) -> float:
     """The least σ, a short fraction, for so many moved cells within the budget; out of
     reach → PrivacyError.
     """
-    return shared_noise(((((1.0, cells),), 1.0),), budget)[0]
+    moved = ((1.0, cells),)
+    (sigma,) = shared_noise(((moved, 1.0),), budget)
+    return sigma
 
 
 @lru_cache(maxsize=64)
@@ -102,7 +104,8 @@ def scaled(sigma: float, factor: float) -> float:
 
 
 def spend_of(
-    releases: Iterable[tuple[float, int]], sensitivity: int = 1
+    releases: Iterable[tuple[float, int]],
+    sensitivity: int = 1,
 ) -> Counter[DpEvent]:
     """The events of releases of (σ, moved cells) together, each cell of this
     sensitivity.
@@ -116,16 +119,16 @@ def spend_of(
 def composed(spend: Spend) -> DpEvent:
     if list(spend.values()) == [1]:
         return next(iter(spend))
-    return ComposedDpEvent(
-        [SelfComposedDpEvent(event, count) for event, count in spend.items()]
-    )
+    events = [SelfComposedDpEvent(event, count) for event, count in spend.items()]
+    return ComposedDpEvent(events)
 
 
 def one_hot(codes: Codes, sizes: Sequence[int]) -> Bits:
     """Codes of columns with so many levels, as 0/1 rows: (n, width)."""
-    rows = np.zeros((len(codes), sum(sizes)), dtype=np.bool_)
-    starts = np.array([0, *accumulate(sizes)][:-1])
-    np.put_along_axis(rows, codes + starts, True, axis=1)
+    *starts, width = accumulate(sizes, initial=0)
+    rows = np.zeros((len(codes), width), dtype=np.bool_)
+    positions = codes + np.array(starts)
+    np.put_along_axis(rows, positions, True, axis=1)
     return rows
 
 
@@ -137,27 +140,31 @@ def gram_matrix(codes: Codes | Bits, sizes: Sequence[int]) -> Tensor:
     of where two packs meet has all pairs of their columns in it.
     """
     packs = _packs(sizes, len(codes))
-    bounds = [0, *accumulate(sizes)]
+    bounds = list(accumulate(sizes, initial=0))
+    width = bounds[-1]
     levels = [slice(start, stop) for start, stop in pairwise(bounds)]
-    matrix = np.zeros((bounds[-1], bounds[-1]), dtype=np.int64)
+    matrix = np.zeros((width, width), dtype=np.int64)
     for (i, j), table in _pack_tables(codes, sizes, packs).items():
         for left, counts_by_level in _by_column(table, sizes, packs[i]):
+            left_levels = levels[left]
             for right, counts in _by_column(counts_by_level.T, sizes, packs[j]):
-                matrix[levels[right], levels[left]] = counts
-                matrix[levels[left], levels[right]] = counts.T
+                right_levels = levels[right]
+                matrix[right_levels, left_levels] = counts
+                matrix[left_levels, right_levels] = counts.T
     return torch.from_numpy(matrix)
 
 
 def _pack_tables(
-    codes: Codes | Bits, sizes: Sequence[int], packs: Sequence[Sequence[int]]
+    codes: Codes | Bits,
+    sizes: Sequence[int],
+    packs: Sequence[Sequence[int]],
 ) -> dict[tuple[int, int], NDArray[np.int64]]:
     """The counts of each pack's tuples, on a diagonal, and of every two packs'."""
     widths = [_width(sizes, pack) for pack in packs]
     pack_counts = [np.zeros(width, dtype=np.int64) for width in widths]
-    pair_counts = {
-        (i, j): np.zeros((widths[i], widths[j]), dtype=np.int64)
-        for i, j in combinations(range(len(packs)), 2)
-    }
+    pair_counts: dict[tuple[int, int], NDArray[np.int64]] = {}
+    for i, j in combinations(range(len(packs)), 2):
+        pair_counts[i, j] = np.zeros((widths[i], widths[j]), dtype=np.int64)
     for start in range(0, len(codes), _CHUNK_ROWS):
         chunk = codes[start : start + _CHUNK_ROWS]
         tuples = [_tuples(chunk, sizes, pack) for pack in packs]
@@ -165,7 +172,8 @@ def _pack_tables(
             counts += np.bincount(indices, minlength=len(counts))
         for (i, j), table in pair_counts.items():
             cells = tuples[i] * np.int32(widths[j]) + tuples[j]
-            table += np.bincount(cells, minlength=table.size).reshape(table.shape)
+            counts = np.bincount(cells, minlength=table.size)
+            table += counts.reshape(table.shape)
     diagonals = {(i, i): np.diag(counts) for i, counts in enumerate(pack_counts)}
     return diagonals | pair_counts
 
@@ -214,7 +222,9 @@ def _tuples(codes: Codes | Bits, sizes: Sequence[int], pack: Sequence[int]) -> C
 
 
 def _by_column(
-    table: NDArray[np.int64], sizes: Sequence[int], pack: Sequence[int]
+    table: NDArray[np.int64],
+    sizes: Sequence[int],
+    pack: Sequence[int],
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Of counts by a pack's tuples, (tuples, others), the counts by the levels of each
     of its columns.
@@ -237,7 +247,8 @@ def noise_on(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
     """
     noise_values = torch.zeros(cells.shape, dtype=torch.int64)
     if scale:
-        noise_values[cells] = DiscreteGaussianNoise(scale).draw(int(cells.sum()), rng)
+        n_cells = int(cells.sum())
+        noise_values[cells] = DiscreteGaussianNoise(scale).draw(n_cells, rng)
     return noise_values
 
 
@@ -246,7 +257,9 @@ def movable(sizes: Sequence[int]) -> Tensor:
     (width, width).
     """
     column = torch.repeat_interleave(torch.tensor(sizes))
-    return (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
+    same_level = torch.eye(len(column), dtype=torch.bool)
+    other_column = column[:, None] != column
+    return other_column | same_level
 
 
 def sums_of_threes(signs: Tensor) -> Tensor:
@@ -269,5 +282,7 @@ def mirrored(upper: Tensor) -> Tensor:
 def triple_table(codes: Codes, sizes: Sequence[int], columns: Sequence[int]) -> Tensor:
     """The counts of a three-way table, exactly: int64, by the three columns' levels."""
     shape = tuple(sizes[column] for column in columns)
-    flat = np.ravel_multi_index(tuple(codes[:, column] for column in columns), shape)
-    return torch.from_numpy(np.bincount(flat, minlength=math.prod(shape))).view(shape)
+    levels = tuple(codes[:, column] for column in columns)
+    cells = np.ravel_multi_index(levels, shape)
+    counts = np.bincount(cells, minlength=math.prod(shape))
+    return torch.from_numpy(counts).view(shape)

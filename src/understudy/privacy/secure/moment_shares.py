@@ -156,7 +156,11 @@ class Vectors:
         return np.triu_indices(self.features)
 
     def squared(
-        self, words: Numbers, *, first: bool, field: Field
+        self,
+        words: Numbers,
+        *,
+        first: bool,
+        field: Field,
     ) -> tuple[Numbers, Numbers]:
         """What is squared in the check, as shares, and all bits; `first`: whether
         constants are this side's to add.
@@ -166,37 +170,45 @@ class Vectors:
         squared_radius = np.uint64(self.radius**2 if first else 0)
         offset = np.uint64(2 ** (self.bits - 1) if first else 0)
         e, m, s, uploaded_bits, *_ = self.cut(words)
-        q = m.reshape(n, self.classes, self.features).sum(1) % prime
+        lines = m.reshape(n, self.classes, self.features)
+        q = lines.sum(1) % prime
         entries = np.hstack([e, m if self.by_class else q])
-        on_diagonal = self.upper[0] == self.upper[1]
-        triangles = s.reshape(n, self.triangles, self.triangle)
-        squared_norm = triangles[:, :, on_diagonal].sum((1, 2)) % prime
-        slack = uploaded_bits[:, : self.slack - 1]
-        high = uploaded_bits[:, self.slack - 1 :]
-        high = high.reshape(n, self.features, self.bits - 1)
-        remainder = field.minus(np.full(n, squared_radius), squared_norm)
+        n_slack = self.slack - 1
+        slack = uploaded_bits[:, :n_slack]
+        high = uploaded_bits[:, n_slack:].reshape(n, self.features, self.bits - 1)
+        remainder = field.minus(np.full(n, squared_radius), self._traces(s) % prime)
         lowest_slack = field.minus(remainder, _weigh(slack) % prime)
         lowest = field.minus(q + offset, _weigh(high) % prime)
-        bits = np.concatenate([lowest[:, :, None], high], axis=2)
-        bits = bits.reshape(n, self.features * self.bits)
-        return entries, np.hstack([lowest_slack[:, None], slack, bits])
+        entry_bits = np.concatenate([lowest[:, :, None], high], axis=2)
+        flat_bits = entry_bits.reshape(n, self.features * self.bits)
+        return entries, np.hstack([lowest_slack[:, None], slack, flat_bits])
+
+    def _traces(self, s: Numbers) -> Numbers:
+        """The sum of each person's triangles' diagonals."""
+        i, j = self.upper
+        triangles = s.reshape(len(s), self.triangles, self.triangle)
+        diagonals = triangles[:, :, i == j]
+        return np.asarray(diagonals.sum((1, 2)))
 
     def counted(self, classes: Whole, q: Whole) -> Whole:
         """What these people add to the sums: (n, count)."""
         n = len(q)
-        e = (classes[:, None] == np.arange(self.classes)).astype(np.int64)
-        s = q[:, self.upper[0]] * q[:, self.upper[1]]
+        i, j = self.upper
+        is_class = classes[:, None] == np.arange(self.classes)
+        e = is_class.astype(np.int64)
         m = e[:, :, None] * q[:, None, :]
+        s = q[:, i] * q[:, j]
         if self.by_class:
             s = e[:, :, None] * s[:, None, :]
-        return np.hstack([e, m.reshape(n, self.parts[1]), s.reshape(n, self.parts[2])])
+        _, m_words, s_words, *_ = self.parts
+        return np.hstack([e, m.reshape(n, m_words), s.reshape(n, s_words)])
 
     def bits_of(self, q: Whole) -> Whole:
         """All bits of these people, the lowest of each number first: (n, all bits)."""
         slack = self.radius**2 - np.square(q).sum(1)
-        slack_bits = slack[:, None] >> np.arange(self.slack) & 1
         shifted = q + 2 ** (self.bits - 1)
-        entry_bits = shifted[:, :, None] >> np.arange(self.bits) & 1
+        slack_bits = _binary(slack, self.slack)
+        entry_bits = _binary(shifted, self.bits)
         flat_bits = entry_bits.reshape(len(q), self.features * self.bits)
         return np.hstack([slack_bits, flat_bits])
 
@@ -209,14 +221,13 @@ class Vectors:
         lowest = [0, *range(self.slack, self.all_bits, self.bits)]
         uploaded_bits = np.delete(bits, lowest, axis=1)
         groups = bits.reshape(n, self.groups, GROUP)
-        products = np.stack(
-            [groups[:, :, i] * groups[:, :, j] for i, j in PAIRS],
-            axis=2,
-        )
-        products = products.reshape(n, self.parts[4])
-        parts = [self.counted(classes, q), uploaded_bits, products]
+        first, second = np.transpose(PAIRS)
+        products = groups[:, :, first] * groups[:, :, second]
+        flat_products = products.reshape(n, self.groups * len(PAIRS))
+        parts = [self.counted(classes, q), uploaded_bits, flat_products]
+        plain = np.hstack(parts)
         words = np.zeros((n, self.words), np.uint64)
-        words[:, : sum(self.parts[:5])] = field.numbers(np.hstack(parts))
+        words[:, : plain.shape[1]] = field.numbers(plain)
         return words
 
 
@@ -226,34 +237,49 @@ class MomentShare(Uploads):
 
 
 def split_moments(
-    vectors: Vectors, classes: Whole, q: Whole, random: Bytes, field: Field = FIELD
+    vectors: Vectors,
+    classes: Whole,
+    q: Whole,
+    random: Bytes,
+    field: Field = FIELD,
 ) -> tuple[MomentShare, Bytes, Bytes, Bytes]:
     """The first aggregator's share of some people, their public keys, its 32-byte
     seeds, and the second's. `classes` (n,) and `q` (n, features) are theirs; `random`
     secret bytes of each, (n, `RANDOMNESS`), for one upload alone.
     Edges: a vector that is longer than R makes an upload that fails.
     """
-    keys, firsts, seconds = (
-        np.ascontiguousarray(part)
-        for part in np.split(random, np.cumsum([BLOCK, SEED]), axis=1)
-    )
+    parts = np.split(random, np.cumsum([BLOCK, SEED]), axis=1)
+    keys, firsts, seconds = map(np.ascontiguousarray, parts)
     second = second_moments(vectors, seconds, field)
     kappa, dealt = deal_first(firsts, second.dealt, vectors.blocks, field)
     words = vectors.upload_of(classes, q, field)
     entries, bits = vectors.squared(words, first=True, field=field)
     kappa_of_bits = np.repeat(kappa[:, 1:], GROUP, axis=1)  # (n, all bits, repeats)
-    products = [field.times(kappa[:, 0, j, None], entries) for j in range(REPEATS)]
-    products += [field.times(kappa_of_bits[:, :, j], bits) for j in range(REPEATS)]
-    words[:, sum(vectors.parts[:5]) :] = np.hstack(products)
-    share = field.minus(words, second.words.astype(np.uint64)).astype(np.uint32)
-    return MomentShare(True, dealt, share), keys, firsts, seconds
+    kappa_of_entries = kappa[:, :1]  # (n, 1, repeats)
+    products = []
+    for factors, numbers in ((kappa_of_entries, entries), (kappa_of_bits, bits)):
+        for repeat in range(REPEATS):
+            products.append(field.times(factors[:, :, repeat], numbers))
+    kappa_words = np.hstack(products)
+    words[:, -kappa_words.shape[1] :] = kappa_words
+    share = field.minus(words, second.words.astype(np.uint64))
+    first = MomentShare(True, dealt, share.astype(np.uint32))
+    return first, keys, firsts, seconds
 
 
 def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> MomentShare:
+    """The second aggregator's share, which follows from its seeds (n, 32)."""
     words = np.empty((len(seeds), vectors.words), np.uint32)
     for row, seed in zip(words, seeds, strict=True):
         row[:] = field.uniform(seed.tobytes(), _STREAM, vectors.words)
-    return MomentShare(False, second_dealt(seeds, vectors.blocks, field), words)
+    dealt = second_dealt(seeds, vectors.blocks, field)
+    return MomentShare(False, dealt, words)
+
+
+def _binary(numbers: Whole, bits: int) -> Whole:
+    """The binary digits of each number, the lowest first: (…, bits)."""
+    shifted = numbers[..., None] >> np.arange(bits)
+    return np.asarray(shifted & 1)
 
 
 def _weigh(bits: Numbers) -> Numbers:

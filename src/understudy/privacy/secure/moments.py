@@ -89,15 +89,18 @@ def bounded(rows: Whole, radius: float, scale: int) -> Whole:
     """
     norms = np.sqrt(np.square(rows).sum(1))
     with np.errstate(all="ignore"):
-        scaled = rows * (scale / np.maximum(norms, radius))[:, None]
+        factors = scale / np.maximum(norms, radius)
+        scaled = rows * factors[:, None]
     rounded = np.rint(scaled)
     rounded = np.where(_within(rounded, scale), rounded, np.trunc(scaled))
     return np.where(_within(rounded, scale), rounded, 0.0)
 
 
 def _within(rows: Whole, scale: int) -> NDArray[np.bool_]:
+    """Which rows have a norm of at most `scale`: (n, 1)."""
     with np.errstate(all="ignore"):
-        return np.asarray(np.square(rows).sum(1, keepdims=True) <= scale**2)
+        squared_norms = np.square(rows).sum(1, keepdims=True)
+        return np.asarray(squared_norms <= scale**2)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,8 @@ class Crowd:
     def from_starts(cls, starts: Positions) -> "Crowd":
         """Person i has the rows starts[i] … starts[i + 1]."""
         sizes = np.diff(starts)
-        return cls(np.repeat(np.arange(len(sizes)), sizes), sizes)
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        return cls(owner, sizes)
 
     @property
     def single(self) -> bool:
@@ -127,9 +131,12 @@ class Crowd:
         owner = self.owner[order]
         cell = cells[order]
         begins = np.ones(len(order), dtype=np.bool_)
-        begins[1:] = (owner[1:] != owner[:-1]) | (cell[1:] != cell[:-1])
+        other_owner = owner[1:] != owner[:-1]
+        other_cell = cell[1:] != cell[:-1]
+        begins[1:] = other_owner | other_cell
         starts = np.flatnonzero(begins)
-        return order, starts, self.sizes[owner[starts]]
+        sizes = self.sizes[owner[starts]]
+        return order, starts, sizes
 
 
 def cell_sums(rows: Whole, cells: Positions, count: int, crowd: Crowd) -> Tensor:
@@ -149,7 +156,8 @@ def cell_moments(rows: Whole, cells: Positions, count: int, crowd: Crowd) -> Ten
     """Σ over people of the average of their rows' q qᵀ, cell by cell: int64 (count, d,
     d).
     """
-    total = np.zeros((count, rows.shape[1], rows.shape[1]))
+    d = rows.shape[1]
+    total = np.zeros((count, d, d))
     if crowd.single:
         for cell, members in _by_cell(rows, cells, count):
             total[cell] = members.T @ members
@@ -160,7 +168,8 @@ def cell_moments(rows: Whole, cells: Positions, count: int, crowd: Crowd) -> Ten
     stops = [*starts[1:], len(rows)]
     for start, stop, size in zip(starts, stops, sizes, strict=True):
         members = rows[start:stop]
-        total[cells[start]] += np.trunc(members.T @ members / size)
+        average = members.T @ members / size
+        total[cells[start]] += np.trunc(average)
     return torch.from_numpy(total.astype(np.int64))
 
 
@@ -171,7 +180,8 @@ def _by_cell(rows: Whole, cells: Positions, count: int) -> Iterator[tuple[int, W
         return
     order = np.argsort(cells, kind="stable")
     bounds = np.searchsorted(cells[order], np.arange(count + 1))
-    for cell in np.flatnonzero(np.diff(bounds)).tolist():
+    populated = np.flatnonzero(np.diff(bounds))
+    for cell in populated.tolist():
         members = order[bounds[cell] : bounds[cell + 1]]
         yield cell, rows[members]
 
@@ -202,7 +212,9 @@ def noise_for(multiplier: float, sensitivity: float) -> float:
 
 def doubled(sigma: float) -> Fraction:
     """The noise of a diagonal: √2·σ, never less."""
-    return rounded_up(sigma * 2**0.5 * (1 + 2.0**-40)) if sigma else Fraction(0)
+    if not sigma:
+        return Fraction(0)
+    return rounded_up(sigma * 2**0.5 * _ROUNDING)
 
 
 @lru_cache(maxsize=64)
@@ -213,11 +225,15 @@ def needed_multipliers(budget: Budget, shares: tuple[float, ...]) -> tuple[float
     total = math.fsum(shares)
     positive(**{"the sum of shares": total})
     multiplier = calibrate(
-        lambda z: {GaussianDpEvent(z): 1}, epsilon=budget.epsilon, delta=budget.delta
+        lambda z: {GaussianDpEvent(z): 1},
+        epsilon=budget.epsilon,
+        delta=budget.delta,
     )
-    return tuple(
-        multiplier / math.sqrt(share / total) if share else 0.0 for share in shares
-    )
+
+    def multiplier_of(share: float) -> float:
+        return multiplier / math.sqrt(share / total) if share else 0.0
+
+    return tuple(multiplier_of(share) for share in shares)
 
 
 def one_for(scale: int, columns: int) -> int:
@@ -237,19 +253,19 @@ def sensitivity(scale: int, *, across: bool) -> float:
 
 def triangle(rows: Whole) -> Tensor:
     """The upper triangle of Σ v vᵀ, exactly: int64, (d(d+1)/2,)."""
-    total = torch.zeros(rows.shape[1], rows.shape[1], dtype=torch.int64)
+    d = rows.shape[1]
+    total = np.zeros((d, d), dtype=np.int64)
     # a chunk's sums stay below 2⁵³, where doubles are exact
     for start in range(0, len(rows), _CHUNK):
-        part = rows[start : start + _CHUNK]
-        total += torch.from_numpy((part.T @ part).astype(np.int64))
-    upper = torch.triu_indices(rows.shape[1], rows.shape[1])
-    return total[upper[0], upper[1]]
+        chunk = rows[start : start + _CHUNK]
+        total += (chunk.T @ chunk).astype(np.int64)
+    return torch.from_numpy(total[np.triu_indices(d)])
 
 
 def squares(rows: Whole) -> Whole:
     """Of each row the upper triangle of v vᵀ, flat: (n, d(d+1)/2)."""
-    upper = torch.triu_indices(rows.shape[1], rows.shape[1]).numpy()
-    return np.asarray(rows[:, upper[0]] * rows[:, upper[1]])
+    i, j = np.triu_indices(rows.shape[1])
+    return np.asarray(rows[:, i] * rows[:, j])
 
 
 def averages(rows: Whole, starts: Positions) -> Whole:
@@ -260,7 +276,8 @@ def averages(rows: Whole, starts: Positions) -> Whole:
     if (sizes == 1).all():
         return rows
     sums = np.add.reduceat(rows, starts[:-1])
-    return np.asarray(np.trunc(sums / sizes[:, None]))
+    means = sums / sizes[:, None]
+    return np.asarray(np.trunc(means))
 
 
 def block_multipliers(multiplier: float, weights: Mapping[B, float]) -> dict[B, float]:

@@ -115,7 +115,8 @@ class Ring:
         """
         if len(seed) != SEED:
             raise ConfigError(f"a seed has {SEED} bytes, not {len(seed)}.")
-        data = keystream(seed, stream << 64, math.prod(shape) * self.dtype.itemsize)
+        size = math.prod(shape) * self.dtype.itemsize
+        data = keystream(seed, stream << 64, size)
         return data.view(self.dtype).reshape(shape)
 
     def product(self, a: Words, b: Words | Bits) -> Words:
@@ -132,7 +133,8 @@ class Ring:
                     shift = left_shift + right_shift
                     if shift < self.bits:
                         products = (left.T @ right).astype(np.uint64)
-                        total += products.astype(self.dtype) << self.dtype.type(shift)
+                        words = products.astype(self.dtype)
+                        total += words << self.dtype.type(shift)
         return total
 
 
@@ -161,23 +163,24 @@ class Field:
     def numbers(self, signed: NDArray[Any] | Tensor) -> Numbers:
         """Signed whole numbers, taken modulo the prime."""
         array = signed.numpy() if isinstance(signed, Tensor) else signed
-        return (array.astype(np.int64) % np.int64(self.prime)).astype(np.uint64)
+        residues = array.astype(np.int64) % np.int64(self.prime)
+        return residues.astype(np.uint64)
 
     def signed(self, numbers: Numbers) -> Tensor:
         """The whole numbers nearest to zero that these stand for: int64."""
         values = numbers.astype(np.int64)
-        negative = values > self.prime // 2
-        return torch.from_numpy(np.where(negative, values - self.prime, values))
+        is_negative = values > self.prime // 2
+        signed = np.where(is_negative, values - self.prime, values)
+        return torch.from_numpy(signed)
 
-    def times(self, a: Numbers, b: Numbers) -> Numbers:
+    def times(self, a: Numbers, b: Numbers | np.uint64) -> Numbers:
         return a * b % np.uint64(self.prime)
 
     def minus(self, a: Numbers, b: Numbers) -> Numbers:
-        return (a + (np.uint64(self.prime) - b)) % np.uint64(self.prime)
+        prime = np.uint64(self.prime)
+        return (a + (prime - b)) % prime
 
-    def dot(
-        self, a: NDArray[np.unsignedinteger[Any]], b: NDArray[np.unsignedinteger[Any]]
-    ) -> Numbers:
+    def dot(self, a: Words, b: Words) -> Numbers:
         """The matrix product, exactly: (n, k), (k, m) → (n, m). Edges: more than 2²¹
         terms → ConfigError.
         """
@@ -191,10 +194,12 @@ class Field:
         total = np.zeros((len(a), width), dtype=np.uint64)
         for shift, limb in _limbs(a, 2 * _LIMB, _LIMB):
             products = (limb @ right).astype(np.uint64) % prime
-            low = np.uint64(2**shift % self.prime)
-            high = np.uint64(2 ** (shift + _LIMB) % self.prime)
-            total += products[:, :width] * low % prime
-            total += products[:, width:] * high % prime
+            by_low = products[:, :width]
+            by_high = products[:, width:]
+            low_weight = np.uint64(2**shift % self.prime)
+            high_weight = np.uint64(2 ** (shift + _LIMB) % self.prime)
+            total += by_low * low_weight % prime
+            total += by_high * high_weight % prime
         return total % prime
 
     def uniform(self, seed: bytes, stream: int, *shape: int) -> Numbers:
@@ -209,23 +214,29 @@ class Field:
         while needed > 0:
             blocks = -(-4 * needed // BLOCK)
             words = keystream(seed, block, blocks * BLOCK).view("<u4")
-            accepted.append(words[words < self.limit][:needed])
-            needed = needed - len(accepted[-1])
-            block = block + blocks
+            fitting = words[words < self.limit][:needed]
+            accepted.append(fitting)
+            needed -= len(fitting)
+            block += blocks
         numbers = np.concatenate(accepted).astype(np.uint64)
-        return (numbers % np.uint64(self.prime)).reshape(shape)
+        residues = numbers % np.uint64(self.prime)
+        return residues.reshape(shape)
 
 
 FIELD = Field()
 
 
 def _limbs(
-    a: Words | Bits, bits: int, size: int
+    a: Words | Bits,
+    bits: int,
+    size: int,
 ) -> Iterator[tuple[int, NDArray[np.float64]]]:
     """a = Σ 2^shift · limb, with limbs of `size` bits as doubles."""
     if a.dtype == np.bool_:
         yield 0, a.astype(np.float64)
         return
-    mask = a.dtype.type(2**size - 1)
+    number = a.dtype.type
+    mask = number(2**size - 1)
     for shift in range(0, bits, size):
-        yield shift, ((a >> a.dtype.type(shift)) & mask).astype(np.float64)
+        limb = (a >> number(shift)) & mask
+        yield shift, limb.astype(np.float64)

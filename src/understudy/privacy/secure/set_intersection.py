@@ -127,7 +127,8 @@ class IdMask:
         """
         points = _checked(masked, owner)
         return self._mask(
-            len(points), lambda batch: [point.tobytes() for point in points[batch]]
+            len(points),
+            lambda batch: [point.tobytes() for point in points[batch]],
         )
 
     def positions_to_rows(self, positions: NDArray[np.integer[Any]]) -> Rows:
@@ -156,7 +157,8 @@ class IdMask:
         prefix = _TAG + self.salt + self.kind.encode() + b":"
         # (n, 32), by row
         masked = self._mask(
-            self.people, lambda batch: _hash_to_curve(prefix, self._ids[batch])
+            self.people,
+            lambda batch: _hash_to_curve(prefix, self._ids[batch]),
         )
         order = np.argsort(_tags(masked))
         return masked[order], order
@@ -192,7 +194,8 @@ class IdMask:
 
 
 def match_grid(
-    sets: Mapping[str, Masked], groups: Sequence[Sequence[str]]
+    sets: Mapping[str, Masked],
+    groups: Sequence[Sequence[str]],
 ) -> tuple[dict[str, Rows], dict[tuple[str, ...], int]]:
     """The server's side: where in each party's complete set (under all M keys) the
     shared people stand.
@@ -311,7 +314,9 @@ def canonical_ids(ids: Iterable[object]) -> Ids:
         kinds = {type_: _kind(type_) for type_ in set(map(type, values))}
         if "" in kinds.values():
             _refuse_first(
-                values, [kinds[type(value)] == "" for value in values], n_before
+                values,
+                [kinds[type(value)] == "" for value in values],
+                n_before,
             )
         kind_counts.update(kinds[type(value)] for value in values)
         ambiguous = [isinstance(value, str) and not _plain(value) for value in values]

@@ -99,33 +99,38 @@ class Judging(ABC):
         """This side's Z and Y, (n, blocks, repeats), and its share of the sum over
         these people.
         """
-        shape = (len(share), self.cells.blocks, REPEATS)
+        dealt = share.dealt
         prime = np.uint64(self.field.prime)
-        z = np.empty(shape, np.uint64)
-        y = np.empty(shape, np.uint64)
+        z = np.empty((len(share), self.cells.blocks, REPEATS), np.uint64)
+        y = np.empty_like(z)
         total = np.zeros(self.cells.count, np.uint64)
         for start in range(0, len(share), _CHUNK_PEOPLE):
             chunk = slice(start, start + _CHUNK_PEOPLE)
-            z[chunk], y[chunk] = self._squares(share.select(chunk), total)
-        masked_z = (z + share.dealt.a) % prime
-        masked_y = (y + share.dealt.b) % prime
-        return masked_z, masked_y, self._signed(share, total % prime)
+            people = share.select(chunk)
+            z[chunk], y[chunk] = self._squares(people, total)
+        masked_z = (z + dealt.a) % prime
+        masked_y = (y + dealt.b) % prime
+        sum_share = self._signed(share, total % prime)
+        return masked_z, masked_y, sum_share
 
     def judge(self, share: Uploads, z: Numbers, y: Numbers) -> Numbers:
         """This side's share of σ, from Z and Y that are both sides' together."""
         field = self.field
         dealt = share.dealt
         prime = np.uint64(field.prime)
-        slope = field.minus(dealt.kappa, (dealt.a + dealt.a) % prime)
+        double_a = (dealt.a + dealt.a) % prime
+        slope = field.minus(dealt.kappa, double_a)
         sigma = field.times(slope, z) + dealt.c
         if share.first:  # what both know is added by one
-            sigma += field.minus(field.times(z, z), y)
+            z_squared = field.times(z, z)
+            sigma += field.minus(z_squared, y)
         return sigma % prime
 
     def passed(self, first: Numbers, second: Numbers) -> NDArray[np.bool_]:
         """Who passes, by both shares of σ: (n,)."""
         sigma = (first + second) % np.uint64(self.field.prime)
-        return np.asarray((sigma == 0).all(axis=(1, 2)))
+        is_zero = sigma == 0
+        return np.asarray(is_zero.all(axis=(1, 2)))
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,8 @@ class Sketch(Judging):
                 table = planes[..., columns].reshape(n, -1)
                 products = self.field.dot(table, matrix)
                 dots[:, block] = products.reshape(n, 2, REPEATS)
-        return self._signed(part, dots[:, :, 0]), self._signed(part, dots[:, :, 1])
+        signed = self._signed(part, dots)
+        return signed[:, :, 0], signed[:, :, 1]
 
     def _signed(self, share: Share, numbers: Numbers) -> Numbers:
         if share.first:
@@ -163,10 +169,11 @@ class Sketch(Judging):
         for strip in self.cells.strips:
             shape = (REPEATS, strip.levels, strip.width)
             r = self.field.uniform(self.coin, strip.column, *shape)
-            matrices[strip.column] = [
-                (strip.block + number, columns, self._matrix(r[:, :, columns]))
-                for number, (_, columns) in enumerate(strip.others)
-            ]
+            tables = []
+            for block, (_, columns) in enumerate(strip.others, strip.block):
+                matrix = self._matrix(r[:, :, columns])
+                tables.append((block, columns, matrix))
+            matrices[strip.column] = tables
         return matrices
 
     def _matrix(self, r: Numbers) -> Words:
@@ -199,58 +206,68 @@ class MomentSketch(Judging):
     field: Field = FIELD
 
     def _squares(self, part: MomentShare, total: Numbers) -> tuple[Numbers, Numbers]:
-        total += part.words[:, : self.cells.count].sum(axis=0, dtype=np.uint64)
         cells = self.cells
         field = self.field
         n = len(part)
         words = part.words.astype(np.uint64)
         counted = words[:, : cells.count]
+        total += counted.sum(axis=0)
         entries, bits = cells.squared(words, first=part.first, field=field)
         *_, products, kappa_entries, kappa_bits = cells.cut(words)
-        by_repeat = (n, REPEATS, -1)
-        kappa_entries = kappa_entries.reshape(by_repeat)
-        kappa_bits = kappa_bits.reshape(by_repeat)
         by_group = (n, cells.groups, -1)
         bits = bits.reshape(by_group)
         products = products.reshape(by_group)
-        shape = (n, cells.blocks, REPEATS)
-        z = np.empty(shape, np.uint64)
-        y = np.empty(shape, np.uint64)
-        for j, coins in enumerate(self._coins):
+        kappa_entries = kappa_entries.reshape(n, REPEATS, -1)
+        kappa_bits = kappa_bits.reshape(n, REPEATS, cells.groups, -1)
+        z = np.empty((n, cells.blocks, REPEATS), np.uint64)
+        y = np.empty_like(z)
+        for repeat, coins in enumerate(self._coins):
+            # the large square
             r = coins.r[:, None]
-            z[:, :1, j] = field.dot(entries, r)
-            y[:, :1, j] = field.dot(counted, coins.counted[:, None])
-            y[:, :1, j] += field.dot(kappa_entries[:, j], r)
-            z[:, 1:, j] = field.times(bits, coins.bits).sum(2)
+            of_counted = field.dot(counted, coins.counted[:, None])
+            of_kappa = field.dot(kappa_entries[:, repeat], r)
+            z[:, :1, repeat] = field.dot(entries, r)
+            y[:, :1, repeat] = of_counted + of_kappa
+            # those of groups of bits
+            r_squared = field.times(coins.bits, coins.bits)
             terms = (
-                field.times(bits, field.times(coins.bits, coins.bits)),
+                field.times(bits, r_squared),
                 field.times(products, coins.pairs),
-                field.times(kappa_bits[:, j].reshape(by_group), coins.bits),
+                field.times(kappa_bits[:, repeat], coins.bits),
             )
-            y[:, 1:, j] = np.concatenate(terms, axis=2).sum(2)
+            z[:, 1:, repeat] = field.times(bits, coins.bits).sum(2)
+            y[:, 1:, repeat] = np.concatenate(terms, axis=2).sum(2)
         prime = np.uint64(field.prime)
         return z % prime, y % prime
 
     @cached_property
     def _coins(self) -> list[_Coins]:
         """The public randomness of every repetition."""
-        cells = self.cells
+        groups = self.cells.groups
         field = self.field
-        prime = np.uint64(field.prime)
-        classes = cells.classes
-        i, j = cells.upper
-        multiplicity = np.where(i == j, np.uint64(1), np.uint64(2))
+        two = np.uint64(2)
+        first, second = np.transpose(PAIRS)
         coins = []
         for repeat in range(REPEATS):
-            r = field.uniform(self.coin, 2 * repeat, cells.entries)
-            e = r[:classes]
-            q = r[classes:].reshape(cells.triangles, -1)
-            lines = np.broadcast_to(q, (classes, cells.features))
-            m = field.times(e[:, None], lines) * np.uint64(2) % prime
-            s = field.times(field.times(q[:, i], q[:, j]), multiplicity)
-            counted = np.concatenate([field.times(e, e), m.ravel(), s.ravel()])
-            bits = field.uniform(self.coin, 2 * repeat + 1, cells.groups, GROUP)
-            first, second = np.transpose(PAIRS)
-            pairs = field.times(bits[:, first], bits[:, second]) * np.uint64(2) % prime
-            coins.append(_Coins(r, counted, bits, pairs))
+            r = field.uniform(self.coin, 2 * repeat, self.cells.entries)
+            bits = field.uniform(self.coin, 2 * repeat + 1, groups, GROUP)
+            products = field.times(bits[:, first], bits[:, second])
+            pairs = field.times(products, two)
+            coins.append(_Coins(r, self._counted_coins(r), bits, pairs))
         return coins
+
+    def _counted_coins(self, r: Numbers) -> Numbers:
+        """(2 − [i = j]) r_i r_j for every counted word, by the r of the entries."""
+        cells = self.cells
+        field = self.field
+        two = np.uint64(2)
+        e = r[: cells.classes]
+        q = r[cells.classes :].reshape(cells.triangles, -1)
+        lines = np.broadcast_to(q, (cells.classes, cells.features))
+        m = field.times(field.times(e[:, None], lines), two)
+        i, j = cells.upper
+        multiplicity = np.where(i == j, np.uint64(1), two)
+        products = field.times(q[:, i], q[:, j])
+        s = field.times(products, multiplicity)
+        squares = field.times(e, e)
+        return np.concatenate([squares, m.ravel(), s.ravel()])

@@ -99,7 +99,8 @@ class KeyPair:
             return self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except (ValueError, TypeError):  # a wrong length, or a point of small order
             raise MessageError(
-                "a public key is not one.", effect=Effect.NOTHING_SENT
+                "a public key is not one.",
+                effect=Effect.NOTHING_SENT,
             ) from None
 
 
@@ -109,7 +110,8 @@ def fingerprint(names_and_keys: Mapping[str, bytes]) -> str:
     server in the middle would need, takes 2⁶⁴ trials.
     """
     text = json.dumps(
-        {name: key.hex() for name, key in names_and_keys.items()}, sort_keys=True
+        {name: key.hex() for name, key in names_and_keys.items()},
+        sort_keys=True,
     )
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     return "-".join(digest[start : start + 4] for start in range(0, 32, 4))
@@ -121,7 +123,13 @@ class Channel:
     """
 
     def __init__(
-        self, name: str, pair: KeyPair, peer: str, public: bytes, *, context: bytes
+        self,
+        name: str,
+        pair: KeyPair,
+        peer: str,
+        public: bytes,
+        *,
+        context: bytes,
     ) -> None:
         self.name = name
         self.peer = peer
@@ -238,7 +246,8 @@ def connect(
         )
     if len(set(keys.values())) < len(keys):
         raise MessageError(
-            f"{name}: two holders are listed with one key.", effect=Effect.NOTHING_SENT
+            f"{name}: two holders are listed with one key.",
+            effect=Effect.NOTHING_SENT,
         )
     channels = {}
     for peer, public in keys.items():
@@ -269,7 +278,8 @@ def unseal(pair: KeyPair, sealed: bytes, context: bytes) -> bytes:
         return cipher.decrypt(_NONCE_OF_ONE, sealed[32:], context)
     except (InvalidTag, ValueError):
         raise MessageError(
-            "a sealed message does not open.", effect=Effect.NOTHING_COMPUTED
+            "a sealed message does not open.",
+            effect=Effect.NOTHING_COMPUTED,
         ) from None
 
 
@@ -350,7 +360,9 @@ class Dealer:
     def correction(self) -> Words:
         """C₂ = RᵀS − C₁, over the chunks so far."""
         return self._product - self.ring.uniform(
-            self.seeds[0], _CORRECTION, *self.widths
+            self.seeds[0],
+            _CORRECTION,
+            *self.widths,
         )
 
 
@@ -362,7 +374,13 @@ class Factor:
     """
 
     def __init__(
-        self, ring: Ring, seed: bytes, *, first: bool, width: int, peer_width: int
+        self,
+        ring: Ring,
+        seed: bytes,
+        *,
+        first: bool,
+        width: int,
+        peer_width: int,
     ) -> None:
         self.ring = ring
         self.seed = seed
@@ -407,7 +425,8 @@ class Factor:
         shape = self._total.shape
         if (correction is None) != self.first or self.multiplied != self.masked:
             raise MessageError(
-                "the product is not complete.", effect=Effect.NOTHING_SENT
+                "the product is not complete.",
+                effect=Effect.NOTHING_SENT,
             )
         if correction is None:
             correction = self.ring.uniform(self.seed, _CORRECTION, *shape)

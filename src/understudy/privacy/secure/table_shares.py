@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -150,7 +150,8 @@ class Cells:
         cells.
         """
         for strip in self.strips:
-            lines = flat[strip.cell_range].reshape(strip.levels, -1)
+            cells = flat[strip.cell_range]
+            lines = cells.reshape(strip.levels, -1)
             for other, columns in strip.others:
                 yield strip.column, other, lines[:, columns]
 
@@ -181,12 +182,9 @@ class Uploads:
     def select(self, people: NDArray[np.intp] | slice) -> Self:
         """The uploads of these people."""
         dealt = Dealt(*(part[people] for part in self.dealt))
-        parts = {
-            name: part[people]
-            for name, part in vars(self).items()
-            if name not in ("first", "dealt")
-        }
-        return replace(self, dealt=dealt, **parts)
+        own_parts = vars(self).keys() - {"first", "dealt"}
+        selected = {name: vars(self)[name][people] for name in own_parts}
+        return replace(self, dealt=dealt, **selected)
 
 
 @dataclass(frozen=True)
@@ -224,17 +222,18 @@ def randomness(cells: Cells) -> int:
 
 
 def split(
-    cells: Cells, codes: Codes, random: Bytes, field: Field | None = None
+    cells: Cells,
+    codes: Codes,
+    random: Bytes,
+    field: Field | None = None,
 ) -> tuple[Share, Bytes, Bytes]:
     """The first's share of tables with these levels, its seeds, the second's seeds;
     `random`: for one upload alone.
     """
     n = len(codes)
     field = field or Field()
-    ends = np.cumsum([BLOCK, SEED, SEED])
-    keys, firsts, seconds, fresh = (
-        np.ascontiguousarray(part) for part in np.split(random, ends, axis=1)
-    )
+    parts = np.split(random, np.cumsum([BLOCK, SEED, SEED]), axis=1)
+    keys, firsts, seconds, fresh = map(np.ascontiguousarray, parts)
     no_corrections = np.zeros((n, cells.words), np.uint32)
     second = second_share(cells, keys, seconds, no_corrections, field)
     kappa, dealt = deal_first(firsts, second.dealt, cells.blocks, field)
@@ -252,10 +251,9 @@ def split(
         lines = _lines(ciphers, line_seeds, strip.words, field).astype(np.uint64)
         plain = _line(strip, codes, kappa).reshape(n, strip.words)
         correction = field.minus(plain + lines[:, 1], lines[:, 0])
-        negated = ~bits[people, level]
-        correction[negated] = field.minus(
-            np.zeros_like(correction[negated]), correction[negated]
-        )
+        is_negated = ~bits[people, level]
+        negated = correction[is_negated]
+        correction[is_negated] = field.minus(np.zeros_like(negated), negated)
         corrections[:, strip.word_range] = correction
         seeds[people, level] = first_seeds
         bits[people, level] ^= True
@@ -263,23 +261,37 @@ def split(
 
 
 def second_share(
-    cells: Cells, keys: Bytes, seeds: Bytes, corrections: Words, field: Field
+    cells: Cells,
+    keys: Bytes,
+    seeds: Bytes,
+    corrections: Words,
+    field: Field,
 ) -> Share:
+    """The second's share, which follows from its seeds (n, 32) and what is common."""
     n = len(keys)
-    size = BLOCK * cells.levels
+    seed_bytes = BLOCK * cells.levels
     bit_bytes = -(-cells.levels // 8)
-    stream = np.empty((n, size + bit_bytes), np.uint8)
+    stream = np.empty((n, seed_bytes + bit_bytes), np.uint8)
     for row, seed in zip(stream, seeds, strict=True):
         row[:] = keystream(seed.tobytes(), 0, len(row))
-    words = np.ascontiguousarray(stream[:, :size]).view("<u8")
-    line_seeds = words.reshape(n, cells.levels, 2)
-    bits = np.unpackbits(stream[:, size:], axis=1, count=cells.levels).astype(np.bool_)
-    dealt = second_dealt(seeds, cells.blocks, field)
-    return Share(False, dealt, keys, line_seeds, bits, corrections)
+    seed_words = np.ascontiguousarray(stream[:, :seed_bytes]).view("<u8")
+    packed_bits = stream[:, seed_bytes:]
+    bits = np.unpackbits(packed_bits, axis=1, count=cells.levels)
+    return Share(
+        first=False,
+        dealt=second_dealt(seeds, cells.blocks, field),
+        keys=keys,
+        seeds=seed_words.reshape(n, cells.levels, 2),
+        bits=bits.astype(np.bool_),
+        corrections=corrections,
+    )
 
 
 def deal_first(
-    seeds: Bytes, second: Dealt, blocks: int, field: Field
+    seeds: Bytes,
+    second: Dealt,
+    blocks: int,
+    field: Field,
 ) -> tuple[Numbers, Dealt]:
     """κ, and what the first gets beside what the second has: C = a² − κa + b."""
     prime = np.uint64(field.prime)
@@ -288,13 +300,15 @@ def deal_first(
     a = (a_share + second.a) % prime
     b = (b_share + second.b) % prime
     c = field.minus(field.times(a, a) + b, field.times(kappa, a))
-    return kappa, Dealt(kappa_share, a_share, b_share, field.minus(c, second.c))
+    c_share = field.minus(c, second.c)
+    return kappa, Dealt(kappa_share, a_share, b_share, c_share)
 
 
 def first_dealt(seeds: Bytes, c: Words, blocks: int, field: Field) -> Dealt:
     """What the first was dealt, by its seeds and the C that came with them."""
     kappa, a, b = _dealt_numbers(seeds, 3, blocks, field)
-    return Dealt(kappa, a, b, c.reshape(len(seeds), blocks, REPEATS).astype(np.uint64))
+    by_block = c.reshape(len(seeds), blocks, REPEATS)
+    return Dealt(kappa, a, b, by_block.astype(np.uint64))
 
 
 def second_dealt(seeds: Bytes, blocks: int, field: Field) -> Dealt:
@@ -302,7 +316,10 @@ def second_dealt(seeds: Bytes, blocks: int, field: Field) -> Dealt:
 
 
 def _dealt_numbers(
-    seeds: Bytes, count: int, blocks: int, field: Field
+    seeds: Bytes,
+    count: int,
+    blocks: int,
+    field: Field,
 ) -> Sequence[Numbers]:
     """κ, a, b and, for the second, C: `count` arrays of (n, blocks, repeats); of
     tables, a block is one of them.
@@ -317,18 +334,21 @@ def _dealt_numbers(
 def _line(strip: Strip, codes: Codes, kappa: Numbers) -> Numbers:
     """What the line of each person's own level holds: (n, planes, W)."""
     line = np.zeros((len(codes), PLANES, strip.width), np.uint64)
-    for index, (other, columns) in enumerate(strip.others):
-        present = (codes[:, strip.column] >= 0) & (codes[:, other] >= 0)
-        people = np.flatnonzero(present)
-        # the first of `others` is the column itself, which has one cell on its line
-        cells = columns.start + (codes[people, other] if index else 0 * people)
+    is_present = codes >= 0
+    for block, (other, columns) in enumerate(strip.others, strip.block):
+        both = is_present[:, strip.column] & is_present[:, other]
+        people = np.flatnonzero(both)
+        cells: NDArray[Any] = np.full(len(people), columns.start)
+        if other != strip.column:  # which has one cell on its line
+            cells = cells + codes[people, other]
         line[people, 0, cells] = 1
-        line[people, 1:, cells] = kappa[people, strip.block + index]
+        line[people, 1:, cells] = kappa[people, block]
     return line
 
 
 def _cipher(key: Bytes) -> Update:
-    return Cipher(algorithms.AES(key.tobytes()), modes.ECB()).encryptor().update_into
+    cipher = Cipher(algorithms.AES(key.tobytes()), modes.ECB())
+    return cipher.encryptor().update_into
 
 
 def _lines(ciphers: Sequence[Update], seeds: Seeds, words: int, field: Field) -> Words:
@@ -344,9 +364,12 @@ def _lines(ciphers: Sequence[Update], seeds: Seeds, words: int, field: Field) ->
         seed = seeds[person : person + 1, line : line + 1]
         while numbers[person, line, word] >= field.limit:
             stream += np.uint64(2**32)
-            retry = _hash(ciphers[person : person + 1], seed, np.array([stream]))
-            numbers[person, line, word] = retry.view("<u4").flat[word % 4]
-    return numbers if field.prime > 2**31 else numbers % np.uint32(field.prime)
+            retry = _hash([ciphers[person]], seed, np.array([stream]))
+            retried_words = retry.view("<u4").ravel()
+            numbers[person, line, word] = retried_words[word % 4]
+    if field.prime > 2**31:
+        return numbers
+    return numbers % np.uint32(field.prime)
 
 
 def _hash(ciphers: Sequence[Update], seeds: Seeds, counters: Seeds) -> Seeds:
@@ -355,8 +378,9 @@ def _hash(ciphers: Sequence[Update], seeds: Seeds, counters: Seeds) -> Seeds:
     """
     inputs = np.empty((*seeds.shape[:2], len(counters), 2), dtype="<u8")
     low = seeds[:, :, None, 0] ^ counters
-    inputs[..., 0] = seeds[:, :, None, 1]
-    inputs[..., 1] = seeds[:, :, None, 1] ^ low
+    high = seeds[:, :, None, 1]
+    inputs[..., 0] = high
+    inputs[..., 1] = high ^ low
     size = math.prod(inputs.shape[1:]) * 8
     plain = inputs.view(np.uint8).reshape(len(ciphers), size)
     # a block more: the library asks for that room
