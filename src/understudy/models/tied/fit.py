@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
+from itertools import accumulate, combinations, pairwise
 from typing import NamedTuple
 
 import torch
@@ -41,7 +41,7 @@ from understudy.models.moments.fit import (
 from understudy.models.moments.gaussians import shades_map, some_latents
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts, one_hot
-from understudy.models.tied.network import ArrayPart, Part, TiedGaussians
+from understudy.models.tied.network import ArrayPart, Part, TiedArray, TiedGaussians
 
 _DRAWN = 1 << 14  # rows of tables by which a class's share of the line is known
 _CLOSE = 0.995  # the largest correlation of two arrays that is kept
@@ -97,7 +97,12 @@ class Tied:
 
     @classmethod
     def from_joint(
-        cls, joint: Joint, *, components: int, steps: int, seed: int
+        cls,
+        joint: Joint,
+        *,
+        components: int,
+        steps: int,
+        seed: int,
     ) -> "Tied":
         """The tables, the lines, and what is left beside them."""
         mixture = None
@@ -111,66 +116,80 @@ class Tied:
                 steps=steps,
                 seed=seed,
             ).eval()
-        lines = {name: _line(joint, name, mixture) for name in joint.frames}
+        lines = {name: _fit_line(joint, name, mixture) for name in joint.frames}
         kept = {}
         for name, line in lines.items():
             moments, noise = joint.second[name]
-            left = {
-                "moments": moments - joint.people * _explained(line, line),
+            explained = joint.people * _explained(line, line)
+            residual = {
+                "moments": moments - explained,
                 "moments_noise": torch.tensor(noise),
             }
-            kept[name] = directions(left, joint.centres[name], joint.frames[name])
+            kept[name] = directions(residual, joint.centres[name], joint.frames[name])
         return cls(joint, mixture, lines, kept)
 
     def radius(self, name: str, basis: Tensor) -> int:
         """Where people are pulled in to in a subspace, about the centre of all."""
-        about = basis.T @ self.joint.second[name][0] @ basis / self.joint.people
-        spread = float(about.diagonal().clamp(min=0).sum())
-        return max(1, round(self.kept[name].pull * math.sqrt(spread)))
+        moments, _ = self.joint.second[name]
+        inside = basis.T @ moments @ basis / self.joint.people
+        spread = float(inside.diagonal().clamp(min=0).sum())
+        radius = self.kept[name].pull * math.sqrt(spread)
+        return max(1, round(radius))
 
 
 def _explained(a: LinearFit, b: LinearFit) -> Tensor:
     """What the lines explain of the second moments of two arrays, for one person:
     (features, features).
     """
-    return a.parts.T @ b.parts + torch.outer(a.drift, b.drift)
+    by_tables = a.parts.T @ b.parts
+    return by_tables + torch.outer(a.drift, b.drift)
 
 
-def _line(joint: Joint, name: str, mixture: MixtureOfProducts | None) -> LinearFit:
-    sums, noise = joint.ties[name]
+def _fit_line(
+    joint: Joint,
+    name: str,
+    mixture: MixtureOfProducts | None,
+) -> LinearFit:
+    """The line of an array by the tables; without tables there is none."""
     features = joint.frames[name].features
     if mixture is None:
         nothing = torch.zeros(0, features, dtype=torch.float64)
-        return LinearFit(nothing, nothing, torch.zeros(features, dtype=torch.float64))
+        no_drift = torch.zeros(features, dtype=torch.float64)
+        return LinearFit(nothing, nothing, no_drift)
+    released_sums, released_noise = joint.ties[name]
+    sums = released_sums / joint.people
+    noise = released_noise / joint.people
     with torch.no_grad():
         gram = mixture.gram().double()
-    middle = gram.diagonal()
-    found = sums / joint.people
-    noise = noise / joint.people
+    level_shares = gram.diagonal()
     # every column's levels add up to all people
-    drift = found.sum(0) / len(joint.sizes)
-    values, vectors = torch.linalg.eigh(gram - torch.outer(middle, middle))
-    here = values > _RARE
-    turn = vectors[:, here] / values[here].sqrt()  # (width, r)
-    parts = turn.T @ (found - torch.outer(middle, drift))
-    loud = (turn.square() * noise.square()[:, None]).sum(0)[:, None]  # (r, 1)
-    parts = _without_noise(parts, loud)
-    return LinearFit(turn @ parts, parts, drift)
+    drift = sums.sum(0) / len(joint.sizes)
+    covariance = gram - torch.outer(level_shares, level_shares)
+    values, vectors = torch.linalg.eigh(covariance)
+    varying = values > _RARE
+    whitening = vectors[:, varying] / values[varying].sqrt()  # (width, r)
+    noisy_parts = whitening.T @ (sums - torch.outer(level_shares, drift))
+    noise_variances = (whitening.square() * noise.square()[:, None]).sum(0)
+    parts = _without_noise(noisy_parts, noise_variances[:, None])
+    return LinearFit(whitening @ parts, parts, drift)
 
 
-def _without_noise(parts: Tensor, loud: Tensor) -> Tensor:
-    """Coefficients (r, features), shrunk by their size beside noise, by neighbours in
-    frequency: own, and of all.
+def _without_noise(parts: Tensor, noise_variances: Tensor) -> Tensor:
+    """Coefficients (r, features) under noise of these variances (r, 1), shrunk by their
+    size beside noise, by neighbours in frequency: of each direction, and of all.
     """
-    if not len(parts) or not bool(loud.any()):
+    if not len(parts) or not bool(noise_variances.any()):
         return parts
-    own = torch.stack([smoothed(row) for row in parts.square()]) - loud
-    weights = 1 / loud.clamp(min=1e-300)
-    all_of_them = (
-        smoothed((weights * parts.square()).sum(0)) - len(parts)
-    ) / weights.sum()
-    signal = torch.minimum(own, len(parts) * all_of_them).clamp(min=0)
-    return parts * signal / (signal + loud).clamp(min=1e-300)
+    n_directions = len(parts)
+    squares = parts.square()
+    signal_by_direction = torch.stack([smoothed(row) for row in squares])
+    signal_by_direction = signal_by_direction - noise_variances
+    weights = 1 / noise_variances.clamp(min=1e-300)
+    weighted_squares = (weights * squares).sum(0)
+    mean_signal = (smoothed(weighted_squares) - n_directions) / weights.sum()
+    signal = torch.minimum(signal_by_direction, n_directions * mean_signal)
+    signal = signal.clamp(min=0)
+    return parts * signal / (signal + noise_variances).clamp(min=1e-300)
 
 
 def fit_tied(
@@ -184,43 +203,61 @@ def fit_tied(
     """The generator, and which arrays have the contrast of their histograms. `parts`:
     tables, and None for arrays.
     """
-    arrays = {
-        name: ArrayPart(tied.joint.frames[name], len(tied.kept[name].values))
-        for name in tied.kept
-    }
-    made = [arrays[name] if part is None else part for name, part in parts.items()]
+    network_parts: list[Part] = []
+    for name, part in parts.items():
+        if part is None:
+            n_directions = len(tied.kept[name].values)
+            part = ArrayPart(tied.joint.frames[name], n_directions)
+        network_parts.append(part)
     components = 1 if tied.mixture is None else tied.mixture.components
-    network = TiedGaussians(made, components=components, label=label)
-    rows = _drawn(tied, network)
+    network = TiedGaussians(network_parts, components=components, label=label)
+    rows = _sample_tables(tied, network)
     with torch.no_grad():
         if tied.mixture is not None and network.table is not None:
             network.table.logits.copy_(tied.mixture.logits)
             network.middle.copy_(tied.mixture.gram().diagonal())
         network.mixing.copy_(_mixing(tied))
-        for array, (name, line) in zip(network.own, tied.lines.items(), strict=True):
-            kept = tied.kept[name]
-            centre = tied.joint.centres[name]
-            features = len(kept.basis)
-            covariances = _by_class(
-                tied, name, classwise.get(name), rows, network.classes
+        for array, name in zip(network.own, tied.lines, strict=True):
+            covariances = _class_covariances(
+                tied,
+                name,
+                classwise.get(name),
+                rows,
+                network.classes,
             )
-            values, vectors = torch.linalg.eigh(covariances)
-            roots = (vectors * values.clamp(min=0).sqrt()[:, None, :]) @ vectors.mT
-            array.mean.copy_(centre.means[0])
-            array.slope.copy_(line.slope)
-            array.basis[:features] = kept.basis.float()
-            array.factors.copy_(roots)
-            array.tail[:features] = kept.tail.sqrt().float()
-    return network.eval(), _shaded(network, list(tied.kept), shades, tied.joint.people)
+            _set_array(array, tied, name, covariances)
+    shaded = _match_shades(network, list(tied.kept), shades, tied.joint.people)
+    return network.eval(), shaded
 
 
-class _Drawn(NamedTuple):
-    about: Tensor  # (n, width): one-hot levels about their mean
+def _set_array(
+    array: TiedArray,
+    tied: Tied,
+    name: str,
+    covariances: Tensor,
+) -> None:
+    """Write what was fitted of an array into its part of the network."""
+    kept = tied.kept[name]
+    features = len(kept.basis)
+    values, vectors = torch.linalg.eigh(covariances)
+    deviations = values.clamp(min=0).sqrt()
+    roots = (vectors * deviations[:, None, :]) @ vectors.mT
+    array.mean.copy_(tied.joint.centres[name].means[0])
+    array.slope.copy_(tied.lines[name].slope)
+    array.basis[:features] = kept.basis.float()
+    array.factors.copy_(roots)
+    array.tail[:features] = kept.tail.sqrt().float()
+
+
+class _TableRows(NamedTuple):
+    """Sampled rows of tables."""
+
+    centred: Tensor  # (n, width): one-hot levels about their mean
     classes: Tensor  # (n,)
     shares: Tensor  # (classes,)
 
 
-def _drawn(tied: Tied, network: TiedGaussians) -> _Drawn | None:
+def _sample_tables(tied: Tied, network: TiedGaussians) -> _TableRows | None:
     """Rows of tables by the mixture, and the class of each."""
     if tied.mixture is None or network.label is None:
         return None
@@ -230,73 +267,77 @@ def _drawn(tied: Tied, network: TiedGaussians) -> _Drawn | None:
     with torch.no_grad():
         middle = tied.mixture.gram().diagonal().double()
     start = sum(network.sizes[: network.label])
-    shares = middle[start : start + network.classes]
-    return _Drawn(
-        one_hot(levels, network.sizes).double() - middle,
-        levels[:, network.label],
-        shares,
+    one_hot_levels = one_hot(levels, network.sizes).double()
+    return _TableRows(
+        centred=one_hot_levels - middle,
+        classes=levels[:, network.label],
+        shares=middle[start : start + network.classes],
     )
 
 
-def _by_class(
-    tied: Tied, name: str, found: Classwise | None, drawn: _Drawn | None, classes: int
+def _class_covariances(
+    tied: Tied,
+    name: str,
+    classwise: Classwise | None,
+    rows: _TableRows | None,
+    classes: int,
 ) -> Tensor:
     """The covariance of what is left of an array in its kept directions, class by
     class: (classes, k, k).
     """
     kept = tied.kept[name]
-    full = torch.diag(kept.values).repeat(classes, 1, 1)
-    if found is None or drawn is None:
-        return full
+    covariances = torch.diag(kept.values).repeat(classes, 1, 1)
+    if classwise is None or rows is None:
+        return covariances
     line = tied.lines[name]
-    k = found.basis.shape[1]
-    people = (drawn.shares * tied.joint.people).clamp(min=1.0)
-    said = (drawn.about @ line.slope + line.drift) @ found.basis  # (n, k)
-    own = found.moments / people[:, None, None]
-    for one in range(classes):
-        here = said[drawn.classes == one]
-        if len(here):
-            own[one] -= here.T @ here / len(here)
-    pooled = full[0, :k, :k]
-    whole = (own * people[:, None, None]).sum(0) / people.sum()
-    full[:, :k, :k] = shrunk_covariances(
-        own, (pooled + whole) / 2, found.noise / people
-    )
-    return full
+    k = classwise.basis.shape[1]
+    people = (rows.shares * tied.joint.people).clamp(min=1.0)
+    explained = rows.centred @ line.slope + line.drift
+    explained = explained @ classwise.basis  # (n, k)
+    residual = classwise.moments / people[:, None, None]
+    for index in range(classes):
+        of_class = explained[rows.classes == index]
+        if len(of_class):
+            residual[index] -= of_class.T @ of_class / len(of_class)
+    by_class_mean = (residual * people[:, None, None]).sum(0) / people.sum()
+    pooled = (covariances[0, :k, :k] + by_class_mean) / 2
+    noise = classwise.noise / people
+    covariances[:, :k, :k] = shrunk_covariances(residual, pooled, noise)
+    return covariances
 
 
 def _mixing(tied: Tied) -> Tensor:
     """What turns independent normals into those of all arrays' directions together,
     each with variance 1.
     """
-    sizes = {name: len(kept.values) for name, kept in tied.kept.items()}
-    starts = dict(
-        zip(
-            sizes,
-            [0, *torch.tensor(list(sizes.values())).cumsum(0).tolist()],
-            strict=False,
-        )
-    )
-    together = torch.eye(sum(sizes.values()), dtype=torch.float64)
-    for a, b in combinations(sizes, 2):
-        sums, noise = tied.joint.across[a, b]
-        left = sums / tied.joint.people - _explained(tied.lines[a], tied.lines[b])
-        p = tied.kept[a]
-        q = tied.kept[b]
-        inner = _without_noisy_values(
-            p.basis.T @ left @ q.basis, noise / tied.joint.people
-        )
-        unit = inner / torch.outer(p.values, q.values).sqrt().clamp(min=1e-300)
-        u, s, v = torch.linalg.svd(unit, full_matrices=False)
-        unit = (u * s.clamp(max=_CLOSE)) @ v
-        at = (
-            slice(starts[a], starts[a] + sizes[a]),
-            slice(starts[b], starts[b] + sizes[b]),
-        )
-        together[at], together[at[1], at[0]] = unit, unit.T
-    values, vectors = torch.linalg.eigh(together)
+    sizes = [len(kept.values) for kept in tied.kept.values()]
+    bounds = pairwise(accumulate(sizes, initial=0))
+    blocks = [slice(start, end) for start, end in bounds]
+    correlation = torch.eye(sum(sizes), dtype=torch.float64)
+    for (a, rows), (b, columns) in combinations(zip(tied.kept, blocks, strict=True), 2):
+        between = _correlation(tied, a, b)
+        correlation[rows, columns] = between
+        correlation[columns, rows] = between.T
+    values, vectors = torch.linalg.eigh(correlation)
     root: Tensor = vectors * values.clamp(min=1 - _CLOSE).sqrt()
-    return root / root.square().sum(1, keepdim=True).sqrt()
+    deviations = root.square().sum(1, keepdim=True).sqrt()
+    return root / deviations
+
+
+def _correlation(tied: Tied, a: str, b: str) -> Tensor:
+    """Of two arrays' kept directions, beyond what the lines say of both."""
+    people = tied.joint.people
+    sums, noise = tied.joint.across[a, b]
+    residual = sums / people - _explained(tied.lines[a], tied.lines[b])
+    left = tied.kept[a]
+    right = tied.kept[b]
+    inner = left.basis.T @ residual @ right.basis
+    covariance = _without_noisy_values(inner, noise / people)
+    variances = torch.outer(left.values, right.values)
+    correlation = covariance / variances.sqrt().clamp(min=1e-300)
+    u, s, v = torch.linalg.svd(correlation, full_matrices=False)
+    bounded: Tensor = (u * s.clamp(max=_CLOSE)) @ v
+    return bounded
 
 
 def _without_noisy_values(matrix: Tensor, noise: float) -> Tensor:
@@ -310,14 +351,14 @@ def _without_noisy_values(matrix: Tensor, noise: float) -> Tensor:
     low = noise**2 * (math.sqrt(n) - math.sqrt(m)) ** 2
     high = noise**2 * (math.sqrt(n) + math.sqrt(m)) ** 2
     squares = s.square()
-    shrunk = (
-        (squares - low).clamp(min=0) * (squares - high).clamp(min=0)
-    ).sqrt() / s.clamp(min=1e-300)
-    found: Tensor = (u * shrunk) @ v
-    return found
+    above_low = (squares - low).clamp(min=0)
+    above_high = (squares - high).clamp(min=0)
+    shrunk = (above_low * above_high).sqrt() / s.clamp(min=1e-300)
+    denoised: Tensor = (u * shrunk) @ v
+    return denoised
 
 
-def _shaded(
+def _match_shades(
     network: TiedGaussians,
     names: list[str],
     shades: Mapping[str, tuple[Tensor, float]],
@@ -326,13 +367,13 @@ def _shaded(
     """Give every array the contrast of its histograms, where they are quiet enough;
     which have it.
     """
-    done = []
-    most = max(math.prod(array.part.frame.shape) for array in network.own)
+    shaded = []
+    max_values = max(math.prod(array.part.frame.shape) for array in network.own)
     with torch.no_grad():
-        _, raw = network.raw(some_latents(network.latent, most))
-        for array, name, own in zip(network.own, names, raw, strict=True):
-            found = shades_map(own, *shades[name], people, array.means())
-            if found is not None:
-                array.take_map(found)
-                done.append(name)
-    return done
+        _, raw = network.raw(some_latents(network.latent, max_values))
+        for array, name, values in zip(network.own, names, raw, strict=True):
+            points = shades_map(values, *shades[name], people, array.means())
+            if points is not None:
+                array.take_map(points)
+                shaded.append(name)
+    return shaded

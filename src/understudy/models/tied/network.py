@@ -17,6 +17,7 @@ frame, and its values are mapped to the released histograms
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -53,19 +54,24 @@ Part = TablePart | ArrayPart
 class TiedArray(FrameValues):
     def __init__(self, part: ArrayPart, width: int, classes: int) -> None:
         super().__init__()
+        features = part.frame.features
         self.part = part
-        self.mean = nn.Parameter(torch.zeros(part.frame.features))
-        self.slope = nn.Parameter(torch.zeros(width, part.frame.features))
+        self.mean = nn.Parameter(torch.zeros(features))
+        self.slope = nn.Parameter(torch.zeros(width, features))
         self.make_frame(part.frame, classes, part.directions)
 
     def raw(self, t: Tensor, classes: Tensor, g: Tensor, v: Tensor) -> Tensor:
         """Levels about their mean (n, width), classes (n,), normals → values as the
         Gaussians have them.
         """
-        return self.turned_back(self.varied(self.mean + t @ self.slope, classes, g, v))
+        means = self.mean + t @ self.slope
+        coefficients = self.varied(means, classes, g, v)
+        return self.turned_back(coefficients)
 
     def means(self) -> Tensor:
-        return self.turned_back(self.mean[None])[0].mean(0)
+        """The mean value of each channel."""
+        (values,) = self.turned_back(self.mean[None])
+        return cast(Tensor, values.mean(0))
 
 
 class TiedGaussians(Network):
@@ -76,16 +82,19 @@ class TiedGaussians(Network):
     kind = "tied"
 
     def __init__(
-        self, parts: Sequence[Part], *, components: int, label: int | None
+        self,
+        parts: Sequence[Part],
+        *,
+        components: int,
+        label: int | None,
     ) -> None:
         super().__init__()
         self.parts = tuple(parts)
         self.label = label
-        self.sizes = tuple(
-            size for part in parts if not isinstance(part, ArrayPart) for size in part
-        )
-        self.components = components
+        tables = [part for part in parts if not isinstance(part, ArrayPart)]
         arrays = [part for part in parts if isinstance(part, ArrayPart)]
+        self.sizes = tuple(chain.from_iterable(tables))
+        self.components = components
         _check(self.parts, self.sizes, components, label)
         self.classes = 1 if label is None else self.sizes[label]
         width = sum(self.sizes)
@@ -93,9 +102,8 @@ class TiedGaussians(Network):
         self.table = MixtureOfProducts(self.sizes, components) if self.sizes else None
         self.middle = nn.Parameter(torch.zeros(width))
         # not torch.eye: on "meta" it loads torch's compiler, for seconds
-        self.mixing = nn.Parameter(
-            torch.zeros(directions, directions).fill_diagonal_(1)
-        )
+        identity = torch.zeros(directions, directions).fill_diagonal_(1)
+        self.mixing = nn.Parameter(identity)
         self.arrays = nn.ModuleList(
             TiedArray(part, width, self.classes) for part in arrays
         )
@@ -110,11 +118,12 @@ class TiedGaussians(Network):
         """The level of every column of every table: (n, columns)."""
         if self.table is None:
             return torch.zeros(len(z), 0, dtype=torch.int64)
-        odds = torch.split(self.table.rows(z[:, :1]).double(), list(self.sizes), 1)
-        uniform = torch.special.ndtr(z[:, 1 : 1 + len(odds)].double())
-        return torch.stack(
-            [invert(own, uniform[:, column]) for column, own in enumerate(odds)], 1
-        )
+        n_columns = len(self.sizes)
+        rows = self.table.rows(z[:, :1]).double()
+        probabilities = torch.split(rows, list(self.sizes), 1)
+        uniforms = torch.special.ndtr(z[:, 1 : 1 + n_columns].double())
+        levels = map(invert, probabilities, uniforms.unbind(1))
+        return torch.stack(list(levels), 1)
 
     def raw(self, z: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Latent points (n, latent) → one-hot levels, and of each array its values
@@ -122,39 +131,41 @@ class TiedGaussians(Network):
         """
         levels = self.levels(z)
         hot = one_hot(levels, self.sizes)
-        start = 1 + len(self.sizes)
-        first = torch.zeros(len(z), dtype=torch.int64, device=z.device)
-        classes = first if self.label is None else levels[:, self.label]
-        stop = start + len(self.mixing)
-        mixed = z[:, start:stop] @ self.mixing.T
-        out = []
-        at = 0
-        for array in self.own:
-            k = array.part.directions
-            v = z[:, stop : stop + array.beside]
-            out.append(array.raw(hot - self.middle, classes, mixed[:, at : at + k], v))
-            at = at + k
-            stop = stop + array.beside
-        return hot, out
+        centred = hot - self.middle
+        if self.label is None:
+            classes = torch.zeros(len(z), dtype=torch.int64, device=z.device)
+        else:
+            classes = levels[:, self.label]
+        directions = [array.part.directions for array in self.own]
+        beside = [array.beside for array in self.own]
+        _, independent, *tails = torch.split(
+            z,
+            [1 + len(self.sizes), sum(directions), *beside],
+            dim=1,
+        )
+        mixed = torch.split(independent @ self.mixing.T, directions, dim=1)
+        raw = []
+        for array, g, v in zip(self.own, mixed, tails, strict=True):
+            raw.append(array.raw(centred, classes, g, v))
+        return hot, raw
 
     def rows(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → all parties' rows side by side, (n, width of
         all).
         """
         hot, raw = self.raw(z)
-        arrays = (
-            array.shaded(own).flatten(1)
-            for array, own in zip(self.own, raw, strict=True)
-        )
-        out = []
-        at = 0
+        arrays = iter(zip(self.own, raw, strict=True))
+        blocks = []
+        start = 0
         for part in self.parts:
             if isinstance(part, ArrayPart):
-                out.append(next(arrays))
+                array, values = next(arrays)
+                blocks.append(array.shaded(values).flatten(1))
             else:
-                out.append(hot[:, at : at + sum(part)])
-                at += sum(part)
-        return torch.cat(out, 1)
+                end = start + sum(part)
+                blocks.append(hot[:, start:end])
+                start = end
+        return torch.cat(blocks, 1)
 
     def describe(self) -> dict[str, Any]:
         parts = [
@@ -186,7 +197,10 @@ class TiedGaussians(Network):
 
 
 def _check(
-    parts: Sequence[Part], sizes: tuple[int, ...], components: int, label: int | None
+    parts: Sequence[Part],
+    sizes: tuple[int, ...],
+    components: int,
+    label: int | None,
 ) -> None:
     """Refuse what a stranger's description should not ask for, by arithmetic alone."""
     arrays = [part for part in parts if isinstance(part, ArrayPart)]
