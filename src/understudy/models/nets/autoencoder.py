@@ -147,7 +147,8 @@ class LocalTraining(Training):
         network = self.network
         arguments = (start, batch, out, self.epochs, self.lr, self.penalty)
         network.adam(*arguments) if self.optimizer == "adam" else network.train(
-            self.optimizer, *arguments
+            self.optimizer,
+            *arguments,
         )
 
     def __call__(self, params: Tensor, x: Tensor, mask: Tensor, rng: Draws) -> Tensor:
@@ -173,7 +174,9 @@ class LocalTraining(Training):
         )
         prior = rng.normal(clients, self.epochs, rows, network.latent).to(params.dtype)
         return self.updates(
-            params, (x, real, prior), 4 * network.size + rows * network.row_floats
+            params,
+            (x, real, prior),
+            4 * network.size + rows * network.row_floats,
         )
 
 
@@ -284,7 +287,13 @@ class Rwae(Autoencoder):
     ) -> None:
         shapes = self.shapes.values()
         SeriesByHand(
-            shapes, self.hidden, self.latent, start, batch, out, penalty
+            shapes,
+            self.hidden,
+            self.latent,
+            start,
+            batch,
+            out,
+            penalty,
         ).train(epochs, lr)
 
     def decoder(self, params: Tensor) -> "SeriesDecoder":
@@ -315,7 +324,9 @@ class SeriesDecoder(Network):
 
     def rows(self, z: Tensor) -> Tensor:
         return decode(
-            [value[None] for value in self.layers.values()], z[None], self.length
+            [value[None] for value in self.layers.values()],
+            z[None],
+            self.length,
         )[0].sigmoid()
 
 

@@ -20,6 +20,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -79,9 +80,12 @@ class BetaVae(ABC):
         """
         mean, log_variance = self.encode(x, taps).chunk(2, dim=2)
         log_variance = log_variance.clamp(-_LOG_VARIANCE, _LOG_VARIANCE)
-        z = mean + (log_variance / 2).exp() * noise
-        divergence = (mean.square() + log_variance.exp() - 1 - log_variance).sum(2) / 2
-        return self.surprise(x, self.decode(z, taps)) + beta * divergence
+        deviation = (log_variance / 2).exp()
+        z = mean + deviation * noise
+        terms = mean.square() + log_variance.exp() - 1 - log_variance
+        divergence = terms.sum(2) / 2
+        logits = self.decode(z, taps)
+        return self.surprise(x, logits) + beta * divergence
 
     def to(self, device: torch.device) -> "BetaVae":
         self.parameters = [parameter.to(device) for parameter in self.parameters]
@@ -94,7 +98,12 @@ class TableVae(BetaVae):
     """
 
     def __init__(
-        self, classes: int, sizes: Sequence[int], latent: int, *, seed: int = 0
+        self,
+        classes: int,
+        sizes: Sequence[int],
+        latent: int,
+        *,
+        seed: int = 0,
     ) -> None:
         whole(classes=classes, latent=latent, columns=len(sizes))
         self.classes = classes
@@ -103,9 +112,12 @@ class TableVae(BetaVae):
         self.softmax = BlockSoftmax(self.sizes)
         width = sum(sizes)
         generator = torch.Generator().manual_seed(seed)  # of no row, and public
-        encoder = dense_parameters(classes, (width, *ENCODER, 2 * latent), generator)
+        encoder_sizes = (width, *ENCODER, 2 * latent)
+        encoder = dense_parameters(classes, encoder_sizes, generator)
         self.parameters = encoder + dense_parameters(
-            classes, (latent, *DECODER, width), generator
+            classes,
+            (latent, *DECODER, width),
+            generator,
         )
         self.cut = len(encoder)
 
@@ -117,15 +129,17 @@ class TableVae(BetaVae):
 
     def surprise(self, x: Tensor, logits: Tensor) -> Tensor:
         """Σ over columns of logsumexp(block) − the logit of the row's own level."""
-        flat = logits.flatten(0, 1).index_select(1, self.softmax.order.to(x.device))
-        parts = torch.split(
-            flat, [size * count for size, count in self.softmax.groups], 1
-        )
-        grouped = zip(parts, self.softmax.groups, strict=True)
-        total = torch.stack(
-            [part.view(-1, *group).logsumexp(1).sum(1) for part, group in grouped]
-        ).sum(0)
-        return total.view(x.shape[:2]) - (x * logits).sum(2)
+        groups = self.softmax.groups
+        order = self.softmax.order.to(x.device)
+        ordered = logits.flatten(0, 1).index_select(1, order)
+        parts = torch.split(ordered, [size * count for size, count in groups], 1)
+        log_sums = []
+        for part, (size, count) in zip(parts, groups, strict=True):
+            by_column = part.view(-1, size, count).logsumexp(1)
+            log_sums.append(by_column.sum(1))
+        total = torch.stack(log_sums).sum(0)
+        of_levels = (x * logits).sum(2)
+        return total.view(x.shape[:2]) - of_levels
 
     def decoder(self, number: int, place: int, levels: int) -> "ClassDecoder":
         """The decoder of a class, which draws rows with the class column put back at
@@ -133,9 +147,8 @@ class TableVae(BetaVae):
         """
         sizes = (*self.sizes[:place], levels, *self.sizes[place:])
         decoder = ClassDecoder(self.latent, DECODER, sizes, (place, number))
-        return filled(
-            decoder, [learned[number] for learned in self.parameters[self.cut :]]
-        )
+        learned = [parameter[number] for parameter in self.parameters[self.cut :]]
+        return filled(decoder, learned)
 
 
 class ClassDecoder(Network):
@@ -160,10 +173,9 @@ class ClassDecoder(Network):
         self.hidden = tuple(hidden)
         self.sizes = tuple(sizes)
         self.place, self.level = self.label = tuple(label)
-        known = {type(number) for number in label} == {int} and 0 <= self.place < len(
-            sizes
-        ) > 1
-        if not known or not 0 <= self.level < sizes[self.place]:
+        are_whole = {type(number) for number in label} == {int}
+        is_column = are_whole and len(sizes) > 1 and 0 <= self.place < len(sizes)
+        if not is_column or not 0 <= self.level < sizes[self.place]:
             raise ConfigError(
                 f"label {label!r} is no level of a column among columns of sizes "
                 f"{list(sizes)}."
@@ -177,9 +189,8 @@ class ClassDecoder(Network):
 
     @property
     def row_numbers(self) -> int:
-        return widest(
-            (self.latent, *self.hidden, sum(self.sizes) - self.sizes[self.place])
-        )
+        others = sum(self.sizes) - self.sizes[self.place]
+        return widest((self.latent, *self.hidden, others))
 
     def rows(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → probabilities (n, width); the class is
@@ -222,11 +233,11 @@ class ImageVae(BetaVae):
         self.channels = tuple(channels)
         generator = torch.Generator().manual_seed(seed)  # of no row, and public
         encoder: list[Tensor] = []
-        for a, b in pairwise((1, *channels)):
-            encoder += [
-                drawn_uniform(generator, 9 * a, classes, b, 9 * a),
-                drawn_uniform(generator, 9 * a, classes, b),
-            ]
+        for before, after in pairwise((1, *channels)):
+            fan_in = 9 * before
+            kernel = drawn_uniform(generator, fan_in, classes, after, fan_in)
+            shift = drawn_uniform(generator, fan_in, classes, after)
+            encoder += [kernel, shift]
         flat = channels[-1] * math.prod(self.sides[-1])
         encoder += dense_parameters(classes, (flat, 2 * latent), generator)
         self.cut = len(encoder)
@@ -238,11 +249,13 @@ class ImageVae(BetaVae):
         self.parameters = encoder + decoder
 
     def encode(self, x: Tensor, taps: Taps) -> Tensor:
-        own = self.parameters[: self.cut]
-        *convolutions, (weight, bias) = zip(own[::2], own[1::2], strict=True)
+        encoder = self.parameters[: self.cut]
+        *convolutions, last = zip(encoder[::2], encoder[1::2], strict=True)
         x = x.unsqueeze(2)
         for kernel, shift in convolutions:
-            x = functional.silu(taps.conv(x, kernel, shift))
+            outputs = taps.conv(x, kernel, shift)
+            x = functional.silu(outputs)
+        weight, bias = last
         return taps.dense(x.flatten(2), weight, bias)
 
     def decode(self, z: Tensor, taps: Taps) -> Tensor:
@@ -251,7 +264,9 @@ class ImageVae(BetaVae):
     def surprise(self, x: Tensor, logits: Tensor) -> Tensor:
         """Σ over pixels of the Bernoulli surprise."""
         return functional.binary_cross_entropy_with_logits(
-            logits, x, reduction="none"
+            logits,
+            x,
+            reduction="none",
         ).sum((2, 3))
 
     def decoder(self, number: int) -> "ClassImageDecoder":
@@ -267,7 +282,10 @@ class ClassImageDecoder(Network):
     keys = ("latent", "channels", "shape")
 
     def __init__(
-        self, latent: int, channels: Sequence[int], shape: tuple[int, int]
+        self,
+        latent: int,
+        channels: Sequence[int],
+        shape: tuple[int, int],
     ) -> None:
         super().__init__()
         if not 1 <= len(channels) <= _MOST_LAYERS or len(shape) != 2:
@@ -294,40 +312,51 @@ class ClassImageDecoder(Network):
         these are shifted and bent.
         """
         pixels = [math.prod(side) for side in reversed(self.sides)]  # coarse to fine
-        steps = zip(
-            pairwise((self.channels[0], *self.channels)), pairwise(pixels), strict=True
-        )
-        numbers = max(
-            (a + 18 * b) * small + 4 * b * large for (a, b), (small, large) in steps
-        )
-        return max(numbers, self.latent + self.channels[0] * pixels[0])
+        first = self.channels[0]
+        channels = pairwise((first, *self.channels))
+        numbers = [self.latent + first * pixels[0]]
+        for (a, b), (small, large) in zip(channels, pairwise(pixels), strict=True):
+            numbers.append((a + 18 * b) * small + 4 * b * large)
+        return max(numbers)
 
     def rows(self, z: Tensor) -> Tensor:
         with torch.no_grad():
-            return _decode_images(z.unsqueeze(0), list(self.parts), self.sides, Taps())[
-                0
-            ].sigmoid()
+            (logits,) = _decode_images(
+                z.unsqueeze(0),
+                list(self.parts),
+                self.sides,
+                Taps(),
+            )
+            return cast(Tensor, logits.sigmoid())
 
 
 def sides_of(shape: tuple[int, int], layers: int) -> list[tuple[int, int]]:
     """The size of an image before the first layer and after each: 28 → 14 → 7 → 4."""
-    sides = [(shape[0], shape[1])]
+    height, width = shape
+    sides = [(height, width)]
     for _ in range(layers):
-        sides.append((-(-sides[-1][0] // 2), -(-sides[-1][1] // 2)))
+        height = -(-height // 2)
+        width = -(-width // 2)
+        sides.append((height, width))
     return sides
 
 
 def decoder_shapes(
-    latent: int, channels: Sequence[int], sides: Sequence[tuple[int, int]]
+    latent: int,
+    channels: Sequence[int],
+    sides: Sequence[tuple[int, int]],
 ) -> list[tuple[int, ...]]:
     """Fan-in and shape of each parameter: a dense layer onto the smallest image, up
     again, and one logit a pixel.
     """
-    first = channels[0] * math.prod(sides[-1])
-    shapes: list[tuple[int, ...]] = [(latent, first, latent), (latent, first)]
-    for a, b in pairwise((channels[0], *channels)):
-        shapes += [(9 * a, 9 * b, a), (9 * a, b)]
-    return [*shapes, (channels[-1], 1, channels[-1]), (channels[-1], 1)]
+    first = channels[0]
+    last = channels[-1]
+    smallest = first * math.prod(sides[-1])
+    shapes: list[tuple[int, ...]] = [(latent, smallest, latent), (latent, smallest)]
+    for before, after in pairwise((first, *channels)):
+        fan_in = 9 * before
+        shapes += [(fan_in, 9 * after, before), (fan_in, after)]
+    return [*shapes, (last, 1, last), (last, 1)]
 
 
 def _decode_images(
@@ -339,12 +368,15 @@ def _decode_images(
     """Latent points (groups, n, latent) → a logit for each pixel (groups, n, height,
     width).
     """
-    (weight, bias), *layers, (last, shift) = zip(
-        parameters[::2], parameters[1::2], strict=True
-    )
-    x = functional.silu(taps.dense(z, weight, bias)).view(*z.shape[:2], -1, *sides[-1])
+    groups, n = z.shape[:2]
+    first, *layers, last = zip(parameters[::2], parameters[1::2], strict=True)
+    weight, bias = first
+    smallest = functional.silu(taps.dense(z, weight, bias))
+    x = smallest.view(groups, n, -1, *sides[-1])
     for (kernel, offset), side in zip(layers, reversed(sides[:-1]), strict=True):
-        x = functional.silu(taps.conv_transposed(x, kernel, offset, side))
-    # (groups, n, pixels, 1)
-    logits = taps.shift(taps.product(x.flatten(3).mT, last), shift)
-    return logits.view(*z.shape[:2], *sides[0])
+        outputs = taps.conv_transposed(x, kernel, offset, side)
+        x = functional.silu(outputs)
+    weight, shift = last
+    products = taps.product(x.flatten(3).mT, weight)  # (groups, n, pixels, 1)
+    logits = taps.shift(products, shift)
+    return logits.view(groups, n, *sides[0])

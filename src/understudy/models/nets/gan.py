@@ -46,7 +46,9 @@ _SCALE = (4, 2, 1)
 
 
 def image_branch(
-    shared: int, channels: Sequence[int], shape: Sequence[int]
+    shared: int,
+    channels: Sequence[int],
+    shape: Sequence[int],
 ) -> nn.Sequential:
     """Common features (n, shared) → grey values in [0, 1], row by row: (n, height ·
     width).
@@ -99,7 +101,8 @@ class ImageCritic(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = functional.pad(
-            x.view(-1, 1, *self.shape), (0, self.spare[1], 0, self.spare[0])
+            x.view(-1, 1, *self.shape),
+            (0, self.spare[1], 0, self.spare[0]),
         )
         for layer in (self.first, self.second):
             x = functional.leaky_relu(layer(x), self.slope)
@@ -334,7 +337,9 @@ def _branch(shared: int, hidden: Sequence[int], output: Output) -> nn.Sequential
         return image_branch(shared, hidden, output.shape)
     end = nn.Sigmoid() if isinstance(output, Values) else BlockSoftmax(output)
     return nn.Sequential(
-        *_stack(shared, *hidden), Linear((shared, *hidden)[-1], width_of(output)), end
+        *_stack(shared, *hidden),
+        Linear((shared, *hidden)[-1], width_of(output)),
+        end,
     )
 
 
@@ -369,7 +374,11 @@ class Critic(nn.Module):
     """
 
     def __init__(
-        self, width: int, hidden: Sequence[int] | None = None, *, slope: float = 0.2
+        self,
+        width: int,
+        hidden: Sequence[int] | None = None,
+        *,
+        slope: float = 0.2,
     ) -> None:
         super().__init__()
         whole(width=width)
@@ -414,7 +423,9 @@ def sparsify(vector: Tensor, share: float) -> dict[str, Any]:
         vector.abs().topk(max(1, round(share * vector.numel()))).indices.sort().values
     )
     bits = torch.zeros(
-        -(-vector.numel() // 8) * 8, dtype=torch.uint8, device=vector.device
+        -(-vector.numel() // 8) * 8,
+        dtype=torch.uint8,
+        device=vector.device,
     )
     bits[indices] = 1
     return {

@@ -46,10 +46,10 @@ class Taps(list[Tap]):
         """x·Wᵀ at every position: (groups, n, positions, in), (groups, out, in) →
         (groups, n, positions, out).
         """
-        y = times_transposed(x.flatten(1, 2), weight).view(
-            *x.shape[:3], weight.shape[1]
-        )
-        return self._tap(x.detach(), y)
+        groups, n, positions, _ = x.shape
+        flat = times_transposed(x.flatten(1, 2), weight)
+        outputs = flat.view(groups, n, positions, weight.shape[1])
+        return self._tap(x.detach(), outputs)
 
     def shift(self, x: Tensor, bias: Tensor) -> Tensor:
         """x + b: (groups, n, positions, out), (groups, out)."""
@@ -57,34 +57,40 @@ class Taps(list[Tap]):
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """A linear layer: (groups, n, in) → (groups, n, out)."""
-        return self.shift(self.product(x.unsqueeze(2), weight), bias).squeeze(2)
+        products = self.product(x.unsqueeze(2), weight)
+        return self.shift(products, bias).squeeze(2)
 
     def conv(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """A convolution, 3 × 3 of stride 2: (groups, n, in, h, w) → (groups, n, out,
         ⌈h/2⌉, ⌈w/2⌉).
         """
-        height, width = (-(-side // 2) for side in x.shape[3:])
-        # (g·n, positions, in·9)
-        patches = functional.unfold(x.flatten(0, 1), KERNEL, padding=1, stride=2).mT
-        y = self.shift(
-            self.product(patches.view(*x.shape[:2], *patches.shape[1:]), weight), bias
-        )
-        return y.mT.reshape(*x.shape[:2], weight.shape[1], height, width)
+        groups, n, _, *sides = x.shape
+        height, width = (-(-side // 2) for side in sides)
+        images = x.flatten(0, 1)
+        # (groups·n, positions, in·9)
+        patches = functional.unfold(images, KERNEL, padding=1, stride=2).mT
+        grouped = patches.view(groups, n, *patches.shape[1:])
+        outputs = self.shift(self.product(grouped, weight), bias)
+        return outputs.mT.reshape(groups, n, weight.shape[1], height, width)
 
     def conv_transposed(
-        self, x: Tensor, weight: Tensor, bias: Tensor, side: tuple[int, int]
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        side: tuple[int, int],
     ) -> Tensor:
         """Its transpose, up to the size `side`: (groups, n, in, h, w) → (groups, n,
         out, *side).
         """
+        groups, n = x.shape[:2]
+        channels = bias.shape[1]
         patches = self.product(x.flatten(3).mT, weight)  # (groups, n, positions, out·9)
-        image = functional.fold(
-            patches.flatten(0, 1).mT, side, KERNEL, padding=1, stride=2
-        )
-        y = self.shift(
-            image.view(*x.shape[:2], bias.shape[1], math.prod(side)).mT, bias
-        )
-        return y.mT.reshape(*x.shape[:2], bias.shape[1], *side)
+        columns = patches.flatten(0, 1).mT
+        images = functional.fold(columns, side, KERNEL, padding=1, stride=2)
+        flat = images.view(groups, n, channels, math.prod(side))
+        outputs = self.shift(flat.mT, bias)
+        return outputs.mT.reshape(groups, n, channels, *side)
 
     def _tap(self, inputs: Tensor | None, outputs: Tensor) -> Tensor:
         if torch.is_grad_enabled():
@@ -99,23 +105,30 @@ def perceptron(x: Tensor, parameters: Sequence[Tensor], taps: Taps) -> Tensor:
     """Linear layers with leaky ReLUs between them; weights and biases in turn."""
     *hidden, last = zip(parameters[::2], parameters[1::2], strict=True)
     for weight, bias in hidden:
-        x = functional.leaky_relu(taps.dense(x, weight, bias), SLOPE)
-    return taps.dense(x, *last)
+        outputs = taps.dense(x, weight, bias)
+        x = functional.leaky_relu(outputs, SLOPE)
+    last_weight, last_bias = last
+    return taps.dense(x, last_weight, last_bias)
 
 
 def dense_parameters(
-    groups: int, sizes: Sequence[int], generator: torch.Generator
+    groups: int,
+    sizes: Sequence[int],
+    generator: torch.Generator,
 ) -> list[Tensor]:
     """Weights and biases of linear layers, drawn as `torch.nn.Linear` draws them."""
-    return [
-        drawn_uniform(generator, a, groups, *shape)
-        for a, b in pairwise(sizes)
-        for shape in ((b, a), (b,))
-    ]
+    parameters = []
+    for before, after in pairwise(sizes):
+        weight = drawn_uniform(generator, before, groups, after, before)
+        bias = drawn_uniform(generator, before, groups, after)
+        parameters += [weight, bias]
+    return parameters
 
 
 def drawn_uniform(generator: torch.Generator, fan_in: int, *shape: int) -> Tensor:
-    return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(fan_in)
+    """Uniform between ±1/√(fan-in)."""
+    uniforms = torch.rand(shape, generator=generator)
+    return (uniforms * 2 - 1) / math.sqrt(fan_in)
 
 
 class ConditionalGan:
@@ -153,29 +166,33 @@ class ConditionalGan:
         """Latent points (clients, n, latent) of classes (clients, n, classes) → rows
         (clients, n, features).
         """
-        return perceptron(torch.cat([z, labels], 2), self.generator, taps).sigmoid()
+        inputs = torch.cat([z, labels], 2)
+        return perceptron(inputs, self.generator, taps).sigmoid()
 
     def judge(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
         """How real rows of these classes look, as logits: (clients, n)."""
-        return perceptron(torch.cat([x, labels], 2), self.critic, taps).squeeze(2)
+        inputs = torch.cat([x, labels], 2)
+        return perceptron(inputs, self.critic, taps).squeeze(2)
 
     def real_losses(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
         """−log D(x, y) of each row: all that the critic learns from real rows,
         (clients, n).
         """
-        return functional.softplus(-self.judge(x, labels, taps))
+        logits = self.judge(x, labels, taps)
+        return functional.softplus(-logits)
 
     def fake_losses(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
         """−log(1 − D(x, y)) of each generated row: (clients, n)."""
-        return functional.softplus(self.judge(x, labels, taps))
+        logits = self.judge(x, labels, taps)
+        return functional.softplus(logits)
 
     def generator_losses(self, z: Tensor, labels: Tensor, taps: Taps) -> Tensor:
         """−log D(G(z, y), y): (clients, n). The critic stands still: `taps` are the
         generator's.
         """
-        return functional.softplus(
-            -self.judge(self.generate(z, labels, taps), labels, Untapped())
-        )
+        rows = self.generate(z, labels, taps)
+        logits = self.judge(rows, labels, Untapped())
+        return functional.softplus(-logits)
 
 
 class Untapped(Taps):
@@ -186,7 +203,6 @@ class Untapped(Taps):
 
 
 def _layers(rng: torch.Generator, clients: int, sizes: tuple[int, ...]) -> list[Tensor]:
-    return [
-        part.expand(clients, *part.shape[1:]).clone()
-        for part in dense_parameters(1, sizes, rng)
-    ]
+    """One network's weights and biases, the same for every client."""
+    shared = dense_parameters(1, sizes, rng)
+    return [part.expand(clients, *part.shape[1:]).clone() for part in shared]

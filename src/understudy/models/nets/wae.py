@@ -94,7 +94,9 @@ class TableDecoder(Network):
         slots = slot_counts(sizes)
         check_weights("a decoder", hidden * (latent + sum(slots)))
         self.layers = nn.Sequential(
-            nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, sum(slots))
+            nn.Linear(latent, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, sum(slots)),
         )
         starts = accumulate(slots, initial=0)
         levels = [
@@ -121,7 +123,8 @@ class TableDecoder(Network):
     def rows(self, z: Tensor) -> Tensor:
         slots = self.layers(z)[:, self.source]  # (n, width)
         log = functional.logsigmoid(torch.where(self.other, -slots, slots)).masked_fill(
-            self.sure, 0.0
+            self.sure,
+            0.0,
         )
         # Weights that grew under noise can put every level of a column below the
         # smallest float: odds are relative.
@@ -217,7 +220,9 @@ class TableWae(Autoencoder):
 
     def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(
-            outputs, x, reduction="none"
+            outputs,
+            x,
+            reduction="none",
         ).mean(2)
 
     def adam(
@@ -231,7 +236,14 @@ class TableWae(Autoencoder):
     ) -> None:
         sizes = self.hidden, self.latent
         descend_by_hand(
-            start, batch, out, *sizes, epochs, lr, penalty, touched=len(self.sizes)
+            start,
+            batch,
+            out,
+            *sizes,
+            epochs,
+            lr,
+            penalty,
+            touched=len(self.sizes),
         )
 
     def decoder(self, params: Tensor) -> TableDecoder:
@@ -304,7 +316,10 @@ class ImageWae(Autoencoder):
 
 
 def _grouped(
-    convolve: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor
+    convolve: Callable[..., Tensor],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
 ) -> Tensor:
     """Every client's own convolution of its own images (clients, rows, channels,
     height, width).
@@ -357,7 +372,11 @@ def cut(network: TableWae, model: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def wake(
-    network: TableWae, model: Tensor, x: Tensor, mask: Tensor, rng: Draws
+    network: TableWae,
+    model: Tensor,
+    x: Tensor,
+    mask: Tensor,
+    rng: Draws,
 ) -> Tensor:
     """For every client the downhill gradient of −log p(x | z) in the decoder, on
     average over its rows `x` (clients, rows, width) where `mask` is true: (clients, d).
@@ -367,18 +386,28 @@ def wake(
     alone, and by rounding on the shape of `x` and its place there.
     Edges: a client without rows → 0.
     """
-    model, real = model.to(x.device), mask.to(model.dtype).to(x.device)
+    model = model.to(x.device)
+    mask = mask.to(x.device)
+    real = mask.to(model.dtype)
+    n_rows = real.sum(1, keepdim=True).clamp(min=1)
+    share = (real / n_rows)[:, :, None]
+    x = x.where(mask[:, :, None], 0).to(model.dtype)
     encoder, decoder, spread = cut(network, model)
-    share = (real / real.sum(1, keepdim=True).clamp(min=1))[:, :, None]
-    x = x.where(mask.to(x.device)[:, :, None], 0).to(model.dtype)
     noise = rng.normal(*mask.shape, network.latent).to(x)
     z = _encoded(network, encoder, x) + spread * noise  # (clients, rows, latent)
     w3, b3, w4, b4 = _layers(network, decoder, out=True)
-    g = (z @ w3.T + b3).relu_()  # (clients, rows, hidden)
-    off = (g @ w4.T).add_(b4).sigmoid_().sub_(x).mul_(share)  # of the cross-entropy
-    to_g = (off @ w4).mul_(g > 0)
-    parts = (to_g.mT @ z, to_g.sum(1), off.mT @ g, off.sum(1))
-    return torch.cat([part.flatten(1) for part in parts], 1).neg_()
+    hidden = (z @ w3.T + b3).relu_()  # (clients, rows, hidden)
+    probabilities = (hidden @ w4.T).add_(b4).sigmoid_()
+    at_slots = probabilities.sub_(x).mul_(share)  # of the cross-entropy
+    at_hidden = (at_slots @ w4).mul_(hidden > 0)
+    gradients = (
+        at_hidden.mT @ z,
+        at_hidden.sum(1),
+        at_slots.mT @ hidden,
+        at_slots.sum(1),
+    )
+    flat = [gradient.flatten(1) for gradient in gradients]
+    return torch.cat(flat, 1).neg_()
 
 
 def sleep(
@@ -402,9 +431,8 @@ def sleep(
         x = dream(dreamer, z, rng)
         with torch.enable_grad():
             guess = _encoded(network, encoder.requires_grad_(), x)
-            (gradient,) = torch.autograd.grad(
-                (guess - z).square().sum() / (2 * batch), encoder
-            )
+            loss = (guess - z).square().sum() / (2 * batch)
+            (gradient,) = torch.autograd.grad(loss, encoder)
         encoder = encoder.detach() - rate * adam(moments, gradient, step)
         residual = (guess.detach() - z).square().mean(0).clamp_(max=1.0)
         spread = (_KEPT * spread.square() + (1 - _KEPT) * residual).sqrt()
@@ -415,22 +443,23 @@ def dream(decoder: TableDecoder, z: Tensor, rng: Draws) -> Tensor:
     """A row for each latent point, one level drawn in each column by
     `TableDecoder.rows`' odds: slots, (n, width).
     """
-    column, has_one_slot, sure = _slot_columns(decoder.sizes)
+    column, has_one_slot, has_one_level = _slot_columns(decoder.sizes)
     with torch.no_grad():
         slots: Tensor = decoder.layers(z)  # (n, width)
     uniform = rng.uniform(*slots.shape).to(slots)
-    out = (uniform < slots.sigmoid()).masked_fill_(sure, value=False)
+    drawn = uniform < slots.sigmoid()
+    drawn = drawn.masked_fill_(has_one_level, value=False)
     if not has_one_slot.all():
         # An exponential race: the first of a column's slots to arrive is drawn with
         # odds as its rate.
-        arrival = (functional.logsigmoid(slots) - torch.log1p(-uniform).neg_().log_())[
-            :, ~has_one_slot
-        ]
-        column_of = column[~has_one_slot].expand_as(arrival)
+        racing = ~has_one_slot
+        log_waits = torch.log1p(-uniform).neg_().log_()
+        arrival = (functional.logsigmoid(slots) - log_waits)[:, racing]
+        column_of = column[racing].expand_as(arrival)
         first = arrival.new_empty(len(z), int(column.max()) + 1)
         first.scatter_reduce_(1, column_of, arrival, "amax", include_self=False)
-        out[:, ~has_one_slot] = arrival == first.gather(1, column_of)
-    return out.to(z.dtype)
+        drawn[:, racing] = arrival == first.gather(1, column_of)
+    return drawn.to(z.dtype)
 
 
 @cache
@@ -439,8 +468,11 @@ def _slot_columns(sizes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     has one level alone.
     """
     n_slots = torch.tensor(slot_counts(sizes))
+    n_levels = torch.tensor(sizes)
     column = torch.repeat_interleave(torch.arange(len(sizes)), n_slots)
-    return column, (n_slots == 1)[column], (torch.tensor(sizes) == 1)[column]
+    has_one_slot = n_slots == 1
+    has_one_level = n_levels == 1
+    return column, has_one_slot[column], has_one_level[column]
 
 
 def adam(moments: Tensor, gradient: Tensor, step: int) -> Tensor:
