@@ -31,6 +31,7 @@ from protocol_cases import CASES, MIXTURE, Case, undeclared, vertical
 from understudy.ground.errors import PrivacyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.secure.lwe import Encryptor
 from understudy.privacy.secure.sums import Factor
 from understudy.protocols.core import Ask, Party, Reply
 from understudy.protocols.joint import messages as joint
@@ -152,6 +153,21 @@ def masked(monkeypatch: pytest.MonkeyPatch) -> Messages:
         return words
 
     monkeypatch.setattr(Factor, "mask", watched)
+    return seen
+
+
+@pytest.fixture
+def encrypted(monkeypatch: pytest.MonkeyPatch) -> Messages:
+    """All that holders encrypt for each other, in its order."""
+    seen = Messages()
+    encrypt = Encryptor.encrypt
+
+    def watched(encryptor: Encryptor, place: bytes, rows: Any) -> Any:
+        words = encrypt(encryptor, place, rows)
+        seen.append(words.view(np.int64).ravel())
+        return words
+
+    monkeypatch.setattr(Encryptor, "encrypt", watched)
     return seen
 
 
@@ -468,6 +484,51 @@ def test_people_who_are_cut_into_other_messages_are_masked_anew(
             inboxes = _inboxes(replies)
         assert masked
         assert not tell_rows(first, masked)
+
+
+def test_what_is_asked_again_is_not_encrypted_again(
+    tmp_path: Path, encrypted: Messages
+) -> None:
+    with carried_out(case_of("Gram, columns, encrypted products"), tmp_path) as (
+        server,
+        ledgers,
+    ):
+        made = len(encrypted)
+        assert made == 2, "24 people in messages of 15"
+        before = {name: len(ledger.entries()) for name, ledger in ledgers.items()}
+        again(server, joint.Release, "again")
+        assert len(encrypted) == made, "the journal has the answers"
+        assert before == {name: len(each.entries()) for name, each in ledgers.items()}
+
+
+@pytest.mark.parametrize("change", ["noise", "chunk", "bits"])
+def test_whatever_else_is_asked_is_encrypted_under_other_keys(
+    change: str, tmp_path: Path, encrypted: Messages
+) -> None:
+    """Else two ciphertexts would differ by rows and errors alone."""
+    with carried_out(case_of("Gram, columns, encrypted products"), tmp_path) as (
+        server,
+        _,
+    ):
+        first = encrypted.copy()
+        encrypted.clear()
+        other, asks = again(server, joint.Agree)
+
+        def told(ask: Any) -> Any:
+            changes: dict[str, Any] = {
+                "noise": [2 * each for each in ask.noise],
+                "chunk": 12,
+                "bits": ask.bits + 1,
+            }
+            return replace(ask, **{change: changes[change]})
+
+        inboxes = _inboxes(other.ask({name: told(ask) for name, ask in asks.items()}))
+        other.ask({name: Swap(chunk=0, inbox=inbox) for name, inbox in inboxes.items()})
+        assert encrypted
+        for one, another in product(first, encrypted):
+            size = min(len(one), len(another))
+            apart = np.abs(one[:size] - another[:size])
+            assert (apart > 1 << 40).mean() > 0.9
 
 
 def test_pairs_on_other_levels_are_multiplied_under_other_masks(

@@ -226,6 +226,21 @@ def test_what_does_not_fit_is_refused_before_anything_is_charged(
     assert not any(one.ledger.spend(run="r") for one in parties.values())
 
 
+def test_a_plan_refuses_what_will_not_fit_and_says_how_long_encryption_takes() -> None:
+    schemas = by_columns(2)[1]
+    budgets = dict.fromkeys(schemas, BUDGET)
+
+    def ahead(people: int, plan: Plan) -> Any:
+        return gram.PROTOCOL.forecast(plan, schemas, budgets, people)  # type: ignore[misc]
+
+    assert "encryption" not in ahead(100_000, Plan()).takes
+    assert 1 < ahead(100_000, encrypted(Plan())).takes["encryption"] < 60
+    with pytest.raises(ConfigError, match="do not fit into 64 bits"):
+        ahead(10**9, encrypted(Plan()))
+    with pytest.raises(ConfigError, match="do not fit into 64 bits"):
+        ahead(10**9, encrypted(replace(Plan(), fine=0.3)))
+
+
 def test_over_rows_there_are_no_products_and_nothing_changes() -> None:
     dealt, made = (measured(*by_rows(2), one) for one in (OPEN, encrypted(OPEN)))
     assert same_sums(made, dealt)

@@ -54,12 +54,13 @@ Guarantee: as above, for B's people `Room.event`, for A's nothing but what LWE h
 Everything but m, r, e′, e″ and F follows from A's secret and from what both sides name
 the rows by (`place`): the same rows are encrypted to the same bytes, and no two rows
 under one key share a row of M.
-Edges: counts of so many people, or a price above 2⁻⁴⁰ in zCDP → ConfigError. An A that
-departs can encrypt other numbers than 0 and 1, as it can make up rows: a person then
-moves B's counts by more, and noise for 1 does not hide them; nothing here proves that
-it does not. With errors or keys that are no Gaussians it can take more from N than
-`event` says. A B that departs spoils counts, and learns nothing: it is sent C alone.
-Every count is off with a probability below 2⁻⁶⁴.
+Edges: counts of so many people, or a price above 2⁻⁴⁰ in zCDP → ConfigError. Every
+count is off with a probability below 2⁻⁶⁴. A B that departs spoils counts, and learns
+nothing: it is sent C alone. An A that departs can send any words in place of C. Numbers
+other than 0 and 1 let a person move the released counts by more than noise is for, as
+rows that it makes up do. Words of its choice come back added up under F alone, some
+five bits of each sum: so it can read B's rows, by itself. Nothing here proves that C is
+what it should be.
 """
 
 import hmac

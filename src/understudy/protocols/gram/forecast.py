@@ -38,6 +38,7 @@ from understudy.protocols.core.forecast import (
 )
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.joint.measurements import Measurements
+from understudy.protocols.joint.stage import Product
 
 if TYPE_CHECKING:
     from understudy.answers.public_quality import PublicQuality
@@ -48,6 +49,9 @@ _FEW = 4.0
 # seconds for a person and a cell of a block: of one holder, of two
 _COUNT = 3e-11
 _PRODUCT = 1e-9
+_ENCRYPTED = (
+    6e-7  # for a person and a level, at either holder: benchmarks/secure_product
+)
 # bytes of memory for a cell of the joint matrix, and for one that is fitted
 _CELL = 60
 _FITTED_CELL = 210
@@ -89,8 +93,10 @@ def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
             levels=_levels(layout.joint.columns, layout.buys),
         )
     widths = _widths(layout, people, pair)
+    if study.encrypted and people is not None:
+        _check_encrypted(study, widths, study.ring(people, ahead.record.noise).bits)
     too_fine = _too_fine(layout, people, first, pair)
-    takes, memory = _takes(config, layout, widths, people)
+    takes, memory = _takes(study, widths, people)
     largest = max(max(each.values()) for each in noise)
     return {
         "stages": _stages(study, study.pricing.shares(least, known), noise, searched),
@@ -362,11 +368,26 @@ def _warnings(
         )
 
 
+def _check_encrypted(study: Any, widths: Mapping[str, int], bits: int) -> None:
+    """Refuse levels, those that will be bought among them, whose products do not fit
+    under encryption.
+    """
+    from understudy.protocols.joint.encrypted import rooms_of
+
+    rooms_of(Product.of_all(_group_widths(study.layout, widths)), bits)
+
+
+def _group_widths(layout: Layout, widths: Mapping[str, int]) -> list[int]:
+    return [sum(widths[name] for name in schema.names) for schema in layout.groups]
+
+
 def _takes(
-    config: Any, layout: Layout, widths: Mapping[str, int], people: int | None
+    study: Any, widths: Mapping[str, int], people: int | None
 ) -> tuple[dict[str, float], float]:
     """Seconds by what they go into, and bytes."""
-    groups = [sum(widths[name] for name in schema.names) for schema in layout.groups]
+    config = study.config
+    layout = study.layout
+    groups = _group_widths(layout, widths)
     width = sum(groups)
     holders = len(layout.schemas)
     many = people or 0
@@ -375,6 +396,9 @@ def _takes(
     if layout.grid.partition != "rows" and many:
         takes["alignment"] = alignment_seconds(people, holders)
     across = sum(a * b for a, b in combinations(groups, 2))
+    if study.encrypted and many:
+        levels = sum(a + b for a, b in combinations(groups, 2))
+        takes["encryption"] = many * levels * _ENCRYPTED
     own = sum(g**2 for g in groups)
     takes["counting"] = (
         many * (across * _PRODUCT + own * _COUNT)
@@ -385,8 +409,8 @@ def _takes(
         + READ * many * layout.columns
     )
     fitted = fitted_width(list(widths.values()))
-    levels = 1 if config.target is None else widths[config.target]
-    takes["the fit"] = fit_seconds(fitted, config.steps, config.components, levels)
+    predicted = 1 if config.target is None else widths[config.target]
+    takes["the fit"] = fit_seconds(fitted, config.steps, config.components, predicted)
     return (
         takes,
         BASE

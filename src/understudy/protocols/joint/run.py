@@ -88,6 +88,8 @@ def forecast(
     ]
     noise = [max(each) for each in zip(*needed, strict=True)]
     study.check_noise(noise, len(schemas))
+    if study.encrypted and people is not None:
+        study.check_bits(study.ring(people, noise).bits)
     spend = sum(map(pricing.spend, range(len(noise)), noise), Counter(study.answers))
     once = study.grid.partition != "rows" or pricing.moves > 1
     pays = (
