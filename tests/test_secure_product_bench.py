@@ -1,0 +1,20 @@
+"""The benchmark of products without a dealer, in a small version."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+pytestmark = pytest.mark.benchmark
+
+
+def test_a_small_encrypted_product_is_exact_and_sends_what_its_readme_says(
+    load_bench: Callable[..., ModuleType],
+) -> None:
+    row = load_bench("secure_product", "encrypted").encrypted(500)
+    assert row["exact"]
+    # eight bytes for each person and column, and a public key of 3,072 × 150
+    assert row["sent_mb_there"] == pytest.approx(500 * 150 * 8e-6 + 3.7, abs=0.1)
+    # of each level 3,072 + 150 numbers
+    assert row["sent_mb_back"] == pytest.approx(3.9, abs=0.1)
+    assert row["rho"] < -40
