@@ -77,7 +77,7 @@ def test_another_default_needs_no_other_declaration() -> None:
 def test_a_large_bound_is_checked_and_not_said() -> None:
     assert whole_to(1 << 20).said == WHOLE.said
     with pytest.raises(ConfigError, match="between 1 and 1048576"):
-        whole_to(1 << 20).taken("rows", 1 << 21)
+        whole_to(1 << 20).validate("rows", 1 << 21)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

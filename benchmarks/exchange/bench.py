@@ -253,7 +253,7 @@ def worst(
                 raise SystemExit("the server did not start")
             address = f"http://127.0.0.1:{here.recv()}"
             with Client(address, (Path(place) / "admin.token").read_text()) as admin:
-                admin.found("images", offers.IMAGES)
+                admin.create_pool("images", offers.IMAGES)
                 tokens = {
                     pool: admin.issue("north", pool=pool) for pool in ("ward", "images")
                 }

@@ -429,7 +429,7 @@ def main() -> None:
     home = Path(tempfile.mkdtemp())
     shelf = Path(tempfile.mkdtemp(dir=args.memory)) if args.memory.is_dir() else None
     try:
-        authority = Authority.found(
+        authority = Authority.create(
             home / "federation", name="bench", address="127.0.0.1:1"
         )
         names = [

@@ -135,7 +135,7 @@ def free_port() -> int:
 
 def measure(home: Path, seconds: float) -> dict[str, list[float]]:
     """Seconds of each ask, by payload."""
-    authority = Authority.found(
+    authority = Authority.create(
         home / "federation", name="bench", address="127.0.0.1:1"
     )
     for name in NAMES:

@@ -208,7 +208,7 @@ def measure(line: float, data: Path) -> dict[str, Any]:
     names = list(tables)
     home = Path(tempfile.mkdtemp())
     try:
-        authority = Authority.found(
+        authority = Authority.create(
             home / "federation", name="bench", address="127.0.0.1:1"
         )
         for name in names:

@@ -183,24 +183,26 @@ class MadeUp(EngineFrame):
     """So many rows, each part made up and counted by one of so many processes."""
 
     header: ClassVar[list[str]] = ["id", *(column.name for column in schema().columns)]
-    of = 0
+    n_parts = 0
 
     def __init__(self, rows: int, folder: Path, cores: int) -> None:
         self._rows = rows
         self._folder = folder
         self.made_s = 0.0
-        self.of = -(-rows // PART)
+        self.n_parts = -(-rows // PART)
         self._cores = cores
         self._pool = ProcessPoolExecutor(cores, multiprocessing.get_context("spawn"))
 
     def __call__(self, task: Any) -> Iterator[bytes]:
         told = self._folder / str(task.head["task"])
         told.write_bytes(task.to_bytes())
-        sizes = [min(PART, self._rows - number * PART) for number in range(self.of)]
+        sizes = [
+            min(PART, self._rows - number * PART) for number in range(self.n_parts)
+        ]
         waiting: deque[Any] = deque()
         # so many are made before one is taken
-        for number in range(self.of + 2 * self._cores):
-            if number < self.of:
+        for number in range(self.n_parts + 2 * self._cores):
+            if number < self.n_parts:
                 waiting.append(
                     self._pool.submit(part_answered, told, number, sizes[number])
                 )
@@ -214,7 +216,9 @@ class MadeUp(EngineFrame):
         return self
 
     def tables(self, columns: list[str]) -> Iterator[Any]:
-        yield from (made_up(number, PART).select(columns) for number in range(self.of))
+        yield from (
+            made_up(number, PART).select(columns) for number in range(self.n_parts)
+        )
 
 
 def generate(path: Path, rows: int, start: int = 0) -> None:

@@ -214,7 +214,7 @@ def test_a_federations_keys_roster_and_invitations(tmp_path: Path) -> None:
     folder = tmp_path / "fed"
     folder.mkdir()
     folder.chmod(0o755)
-    authority = Authority.found(folder, name="ward", address="h:1")
+    authority = Authority.create(folder, name="ward", address="h:1")
     authority.invite("clinic")
     authority.revoke("clinic")
     assert assert_kept(folder) == 7

@@ -180,7 +180,7 @@ def test_no_federation_is_founded_when_a_party_cannot_be_invited(
 def test_a_party_is_not_invited_under_a_name_that_is_taken_but_for_its_case(
     tmp_path: Path,
 ) -> None:
-    authority = Authority.found(tmp_path, name="ward", address="h:1")
+    authority = Authority.create(tmp_path, name="ward", address="h:1")
     authority.invite("clinic")
     with pytest.raises(ConfigError, match=r'"Clinic".*Nothing was changed'):
         authority.invite("Clinic")
@@ -189,14 +189,14 @@ def test_a_party_is_not_invited_under_a_name_that_is_taken_but_for_its_case(
 
 @pytest.mark.parametrize("name", ["a" * 64, "é" * 32, "病院" * 10])
 def test_the_longest_names_still_have_certificates(name: str, tmp_path: Path) -> None:
-    authority = Authority.found(tmp_path, name=name, address="h:1")
+    authority = Authority.create(tmp_path, name=name, address="h:1")
     assert Invitation.load(authority.invite(name)).party == name
 
 
 def test_an_invitation_cannot_name_a_folder_of_its_readers_machine(
     tmp_path: Path,
 ) -> None:
-    authority = Authority.found(tmp_path, name="ward", address="h:1")
+    authority = Authority.create(tmp_path, name="ward", address="h:1")
     good = asdict(Invitation.load(authority.invite("clinic")))
     for change in (
         {"party": "../../evil"},

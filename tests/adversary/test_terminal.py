@@ -48,7 +48,7 @@ def test_no_console_passes_on_what_steers_a_terminal(name: str) -> None:
 
 
 def test_a_contract_cannot_rewrite_what_its_steward_reads(tmp_path: Path) -> None:
-    Authority.found(tmp_path / "f", name="study", address="127.0.0.1:1").issue(
+    Authority.create(tmp_path / "f", name="study", address="127.0.0.1:1").issue(
         "clinic"
     ).save(tmp_path / "home" / "identity.toml")
     one = Contract(

@@ -55,7 +55,7 @@ def contract(
 def holder(folder: Path, *waiting: Contract, spent: bool = True) -> Path:
     """The home of the clinic: a run behind it, and contracts that wait."""
     home = folder / "clinic"
-    authority = Authority.found(
+    authority = Authority.create(
         folder / "federation", name="joint study", address="127.0.0.1:7400"
     )
     authority.issue("clinic").save(home / "identity.toml")
@@ -96,7 +96,7 @@ def _run(home: Path, log: WatchedLog, book: Ledger) -> None:
 
 def hub(folder: Path, *, state: str = "failed") -> Path:
     """A federation with a run that was served for it."""
-    authority = Authority.found(
+    authority = Authority.create(
         folder / "federation", name="joint study", address="127.0.0.1:7400"
     )
     authority.issue("clinic")

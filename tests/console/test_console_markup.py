@@ -138,7 +138,7 @@ def test_no_party_federation_or_run_has_a_name_with_marks_that_cannot_be_seen_or
     not misread them.
     """
     try:
-        Authority.found(tmp_path / "f", name=hostile, address="127.0.0.1:1").invite(
+        Authority.create(tmp_path / "f", name=hostile, address="127.0.0.1:1").invite(
             hostile
         )
         replace(contract(), run=hostile)

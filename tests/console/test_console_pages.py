@@ -218,7 +218,7 @@ def test_a_run_that_is_resumed_is_counted_with_its_beginning(
 
 
 def test_a_home_without_a_ledger_or_a_run_is_shown_too(tmp_path: Path) -> None:
-    Authority.found(tmp_path / "federation", name="f", address="127.0.0.1:1").issue(
+    Authority.create(tmp_path / "federation", name="f", address="127.0.0.1:1").issue(
         "clinic"
     ).save(tmp_path / "home" / "identity.toml")
     with visitor(tmp_path / "home") as steward:

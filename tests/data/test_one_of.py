@@ -51,7 +51,9 @@ def test_a_group_is_read_as_one_column_and_written_as_it_came(tmp_path: Path) ->
         pd.testing.assert_frame_equal(
             read_table(tmp_path / name, SCHEMA).frame, table.frame
         )
-    pd.testing.assert_frame_equal(read_table(table.again, SCHEMA).frame, table.frame)
+    pd.testing.assert_frame_equal(
+        read_table(table.reread_from, SCHEMA).frame, table.frame
+    )
 
 
 def test_a_long_table_is_read_as_one_column_too(

@@ -12,7 +12,7 @@ from understudy.evaluate.attacks.rates import LEVEL, Rate, clopper_pearson, wils
 from understudy.evaluate.figure import FigureKey
 from understudy.ground.errors import ConfigError
 
-HALF = Rate.known(0.5)
+HALF = Rate.from_exact(0.5)
 
 
 @pytest.mark.parametrize("hits", [(200, 50), (480, 100), (30, 20)])
@@ -54,10 +54,10 @@ def test_risk_is_cut_to_0_and_1_and_unknown_where_the_control_always_succeeds():
     assert Measure("success", wilson(1, 100), wilson(60, 100), HALF, 1).risk == Rate(
         0, 0, 0
     )
-    assert Measure("success", Rate.known(1), Rate.known(0), HALF, 0).risk == Rate(
-        1, 1, 1
-    )
-    sure = Measure("success", Rate.known(1), Rate.known(1), HALF, 1)
+    assert Measure(
+        "success", Rate.from_exact(1), Rate.from_exact(0), HALF, 0
+    ).risk == Rate(1, 1, 1)
+    sure = Measure("success", Rate.from_exact(1), Rate.from_exact(1), HALF, 1)
     assert sure.risk is None
     assert "control always succeeds" in str(sure)
 

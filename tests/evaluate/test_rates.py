@@ -173,4 +173,4 @@ def test_impossible_shares_are_refused():
 
 def test_a_rate_is_shown_with_its_interval_unless_it_is_known():
     assert str(Rate(0.5, 0.25, 0.75)) == "0.500 [0.250, 0.750]"
-    assert str(Rate.known(0.5)) == "0.500"
+    assert str(Rate.from_exact(0.5)) == "0.500"

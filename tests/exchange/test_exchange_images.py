@@ -71,7 +71,7 @@ def trade(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trade]:
     folder = tmp_path_factory.mktemp("images")
     with served(folder / "data") as exchange:
         with exchange.admin() as admin:
-            admin.found("halves", POOL)
+            admin.create_pool("halves", POOL)
         tokens = {
             silo: exchange.token(silo, "halves") for silo in ("north", "south", "west")
         }

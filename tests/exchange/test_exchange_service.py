@@ -449,7 +449,7 @@ def test_requirements_of_a_pool_never_change(exchange: Served) -> None:
         exchange.admin() as admin,
         pytest.raises(ExchangeError, match="never change") as refused,
     ):
-        admin.found("ward", POOL)
+        admin.create_pool("ward", POOL)
     assert refused.value.status == 409
 
 

@@ -83,7 +83,7 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Three silos have each pushed their sums."""
     with served(tmp_path_factory.mktemp("sums") / "data") as exchange:
         with exchange.admin() as admin:
-            admin.found("halves", POOL)
+            admin.create_pool("halves", POOL)
         for seed, silo in enumerate(("north", "south", "west")):
             with exchange.member(silo, "halves") as member:
                 member.push("halves", sums(silo, seed))
@@ -299,7 +299,7 @@ def test_counts_of_pairs_are_pushed_shown_and_added(
 def test_sums_of_other_classes_than_the_pools_are_refused(exchange: Served) -> None:
     other = replace(POOL, classes=(0, 1, 2))
     with exchange.admin() as admin:
-        admin.found("three", other)
+        admin.create_pool("three", other)
     with (
         exchange.member("north", "three") as member,
         pytest.raises(UnderstudyError, match="draws no rows"),

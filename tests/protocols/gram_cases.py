@@ -249,7 +249,7 @@ class Released:
         self.record = measurements.record
         self.partition = measurements.study.grid.partition
         self.sigmas = measurements.record.noise
-        self.made = measurements.record.made
+        self.n_released = measurements.record.n_released
         self.measure = Measured.from_releases(measurements)
 
     def __getattr__(self, name: str) -> Any:

@@ -254,7 +254,7 @@ def test_where_all_levels_are_declared_nothing_is_bought() -> None:
     parties = all_parties(rows()[0], schemas)
     done = release(LocalParties(parties), schemas, Plan(fine=0.2))
     assert not done.levels
-    assert done.made == 1
+    assert done.n_released == 1
     assert sum(count for _, count in done.releases) == PAIRS + 6
 
 
@@ -397,7 +397,7 @@ def test_each_ask_of_the_fine_stage_is_answered_once_and_in_turn() -> None:
 
     done = release(Seen(parties, insist), schemas, Plan(fine=0.2))
     assert len(refused) == 2 * 8
-    assert done.made == 2
+    assert done.n_released == 2
     assert all(one.ledger.spend().total() == MOVED + PAIRS for one in parties.values())
 
 

@@ -186,7 +186,7 @@ def masks_are_used_once() -> None:
         found = release(
             RecordingParties(all_parties(tables, schemas)), schemas, plan, chunk=16
         )
-    assert found.made == 2
+    assert found.n_released == 2
     assert 0 < max(drawn.values()) <= 3
 
 

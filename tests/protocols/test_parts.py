@@ -50,15 +50,15 @@ class Here:
     `wrong` has a word at the end.
     """
 
-    of: int = 4
+    n_parts: int = 4
     jobs: list[Task] = field(default_factory=list)
     wrong: Any = None
 
     def __call__(self, job: Task) -> Iterable[bytes]:
         if "run" not in job.about:  # the table is opened
-            return [answer_of(job.to_bytes(), number) for number in range(job.of)]
+            return [answer_of(job.to_bytes(), number) for number in range(job.n_parts)]
         self.jobs.append(job)
-        parts = [answer_of(job.to_bytes(), number) for number in range(job.of)]
+        parts = [answer_of(job.to_bytes(), number) for number in range(job.n_parts)]
         return parts if self.wrong is None else self.wrong(job, parts)
 
 
@@ -96,8 +96,8 @@ def test_a_release_of_parts_is_that_of_the_whole_to_the_bit(
     source: TableSource, settings: dict[str, Any], parts: tuple[int, ...]
 ) -> None:
     whole, first = run(source, **settings)
-    for of in parts:
-        made, second = run(source, Here(of), **settings)
+    for n_parts in parts:
+        made, second = run(source, Here(n_parts), **settings)
         pd.testing.assert_frame_equal(whole.sample(50, seed=1), made.sample(50, seed=1))
         assert whole.card == made.card
         ledgers = [
@@ -159,7 +159,7 @@ def resealed(
     job: Task,
     number: int,
     key: bytes | None = None,
-    of: int = 4,
+    n_parts: int = 4,
     told: Any = None,
     **about: str,
 ) -> bytes:
@@ -168,7 +168,7 @@ def resealed(
     other = replace(
         job,
         about=job.about | about,
-        of=of,
+        n_parts=n_parts,
         key=key or job.key,
         told=job.told | (told or {}),
     )
@@ -195,7 +195,7 @@ WRONG = {
     ],
     "is of another number of parts": lambda job, parts: [
         *parts[:3],
-        resealed(job, 3, of=5),
+        resealed(job, 3, n_parts=5),
     ],
     "is of other terms": lambda job, parts: [
         *parts[:3],
@@ -286,7 +286,7 @@ def test_no_id_counts_twice_however_its_rows_are_spread(
 
     @dataclass
     class Cut:
-        of: int = 2
+        n_parts: int = 2
 
         def __call__(self, task: Task) -> Iterable[bytes]:
             return [
@@ -299,7 +299,7 @@ def test_no_id_counts_twice_however_its_rows_are_spread(
             return StreamedTable(TableSource(table="elsewhere.parquet"), SCHEMA)
 
     def counted(own: StreamedTable) -> Any:
-        return merged(replace(job, of=2, ids=own.ids), own)
+        return merged(replace(job, n_parts=2, ids=own.ids), own)
 
     as_text = FRAME.assign(**{SCHEMA.person: FRAME[SCHEMA.person].astype(str)})
     for other in (FRAME, as_text):
@@ -322,7 +322,7 @@ def test_no_id_counts_twice_however_its_rows_are_spread(
         ):
             counted(own)
     twice = kept(tmp_path / "c.parquet", pd.concat([FRAME, FRAME[3:4]]))
-    job = replace(job, of=1)
+    job = replace(job, n_parts=1)
     why = opened(job, answer_of(job.to_bytes(), 0, twice))[1]["error"]
     assert why["kind"] == "PartyError"
     assert "cannot be read again as they were" in why["text"]
@@ -421,7 +421,7 @@ def test_machines_that_share_a_folder_count_the_same_and_leave_nothing_there(
     for machine in machines:
         machine.start()
     try:
-        with InFolder(folder, of=3, patience=60.0) as spread:
+        with InFolder(folder, n_parts=3, patience=60.0) as spread:
             parts, _ = run(source, spread)
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
             assert not list(folder.iterdir())
@@ -441,7 +441,7 @@ def test_a_part_that_does_not_come_or_that_somebody_left_there_is_refused(
         PartyError,
         match=r"part 1 of 2 did not come in 0 s. Nothing was charged or sent",
     ):
-        run(source, InFolder(tmp_path, of=2, patience=0.1))
+        run(source, InFolder(tmp_path, n_parts=2, patience=0.1))
 
     class Left(InFolder):
         def __call__(self, task: Task) -> Iterable[bytes]:
@@ -455,5 +455,5 @@ def test_a_part_that_does_not_come_or_that_somebody_left_there_is_refused(
         PartyError,
         match=r"no part of a count, or is cut off. Nothing was charged or sent",
     ):
-        run(source, Left(tmp_path, of=2, patience=5.0))
+        run(source, Left(tmp_path, n_parts=2, patience=5.0))
     assert [file.name for file in tmp_path.iterdir()] == ["t.parquet"]

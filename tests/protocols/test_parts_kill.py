@@ -108,7 +108,7 @@ def test_a_machine_that_is_killed_as_it_hands_in_its_part_leaves_none_and_anothe
             time.sleep(0.01)
 
     with (
-        InFolder(folder, of=2, patience=120.0) as spread,
+        InFolder(folder, n_parts=2, patience=120.0) as spread,
         ThreadPoolExecutor(3) as threads,
     ):
         victim = subprocess.Popen([sys.executable, "-c", _COUNT, str(folder)])
@@ -138,7 +138,7 @@ from understudy.data.reading.workers import InFolder
 from understudy.runs.federation import Federation
 files.LONG = 0
 source, folder, ledgers = sys.argv[1:4]
-with InFolder(Path(folder), of=2) as spread, counted_by(spread):
+with InFolder(Path(folder), n_parts=2) as spread, counted_by(spread):
     federation = Federation({"one": TableSource(table=source)}, {"one": SCHEMA}, budget=BUDGET, ledgers=ledgers)
     train("gram", federation, run="r", **SMALL)
 """
@@ -177,5 +177,5 @@ def test_a_run_that_is_killed_while_it_waits_for_parts_has_charged_nothing_and_i
         assert not ledger.spend()
     assert list(folder.glob("*.task"))
     with pytest.raises(ConfigError, match="is not empty"):
-        InFolder(folder, of=2).__enter__()
+        InFolder(folder, n_parts=2).__enter__()
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}

@@ -111,7 +111,9 @@ def test_the_solid_tick_is_always_what_real_rows_reach(
 
 def test_intervals_are_drawn_between_their_ends() -> None:
     svg = plots.rate_intervals(
-        Measure("acc", Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.known(0.5), 0.5)
+        Measure(
+            "acc", Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.from_exact(0.5), 0.5
+        )
     )
     line = elements(svg, "line", "attack")[0]
     assert [per_cent(line, "x1"), per_cent(line, "x2")] == [50, 70]

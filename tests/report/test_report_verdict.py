@@ -301,7 +301,7 @@ def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(
 
 
 def attack(p: float, people: int = 100) -> Attack:
-    rates = Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.known(0.5)
+    rates = Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.from_exact(0.5)
     return Attack(
         key=FigureKey("mia"), measures=(Measure("acc", *rates, p),), control=people
     )

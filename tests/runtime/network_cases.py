@@ -148,7 +148,7 @@ class Network:
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder = folder
-        self.authority = Authority.found(
+        self.authority = Authority.create(
             folder / "federation", name="test", address="127.0.0.1:1"
         )
         self.invitations = {name: self.authority.issue(name) for name in names}

@@ -195,7 +195,7 @@ def run_once(
     """One run with so many kills; how often each was hit."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    authority = Authority.found(
+    authority = Authority.create(
         home / "federation", name="soak", address=f"127.0.0.1:{port}"
     )
     names = list(case.federation().holders)

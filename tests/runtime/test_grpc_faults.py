@@ -111,7 +111,7 @@ def signed_again(network: Network, name: str, *, days: int) -> Invitation:
 def test_another_authority_s_certificate_does_not_get_past_tls(
     network: Network, service: GrpcParties, tmp_path: Path
 ) -> None:
-    other = Authority.found(tmp_path / "other", name="test", address="127.0.0.1:1")
+    other = Authority.create(tmp_path / "other", name="test", address="127.0.0.1:1")
     forged = other.issue("b")
     honest_root = replace(forged, authority=network.invitations["b"].authority)
     # it distrusts the server; the server distrusts it

@@ -21,7 +21,7 @@ from understudy.runtime.identity import Authority, Invitation, Roster, load_serv
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    return Authority.found(
+    return Authority.create(
         tmp_path / "federation", name="joint study", address="hub.example:7400"
     )
 
@@ -44,7 +44,7 @@ def test_a_name_signed_by_another_authority_is_not_on_the_roster(
     authority: Authority, tmp_path: Path
 ) -> None:
     authority.invite("clinic")
-    other = Authority.found(
+    other = Authority.create(
         tmp_path / "other", name="joint study", address="hub.example:7400"
     )
     forged = other.issue("clinic")
@@ -122,7 +122,7 @@ def test_a_server_runs_without_the_authority_s_key(authority: Authority) -> None
 def test_a_second_founding_changes_nothing(authority: Authority) -> None:
     before = fingerprint((authority.folder / "ca.pem").read_bytes())
     with pytest.raises(ArtefactError, match="already has a federation"):
-        Authority.found(authority.folder, name="again", address="hub.example:7400")
+        Authority.create(authority.folder, name="again", address="hub.example:7400")
     assert fingerprint((authority.folder / "ca.pem").read_bytes()) == before
 
 
@@ -141,7 +141,7 @@ def test_a_name_that_could_be_a_path_or_a_trick_is_refused(
 )
 def test_an_address_needs_host_and_port(tmp_path: Path, address: str) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
-        Authority.found(tmp_path, name="x", address=address)
+        Authority.create(tmp_path, name="x", address=address)
 
 
 def test_what_is_not_an_invitation_is_refused(tmp_path: Path) -> None:

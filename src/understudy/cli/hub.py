@@ -59,7 +59,7 @@ def init(
     from understudy.runtime.identity import Authority
 
     plain_names(party or (), "party")
-    authority = Authority.found(folder, name=name, address=at, days=days)
+    authority = Authority.create(folder, name=name, address=at, days=days)
     out.print(
         f"{name} is created in {folder}. ca.key signs invitations: keep it safe, and "
         "offline when all have joined."

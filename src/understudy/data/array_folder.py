@@ -74,7 +74,11 @@ def read_arrays(
     ):
         return None
     opened = ArrayFolder([*_batches(path, schema)], schema, name or path.name)
-    return opened if opened.rows * math.prod(schema.shape) > files.LONG else opened.held
+    return (
+        opened
+        if opened.rows * math.prod(schema.shape) > files.LONG
+        else opened.in_memory
+    )
 
 
 def _batches(path: Path, schema: S) -> Iterator[Callable[[], ArrayTable[S]]]:
@@ -403,7 +407,7 @@ class ArrayFolder(ArrayTable[S]):
             yield part
 
     @cached_property
-    def held(self) -> ArrayTable[S]:
+    def in_memory(self) -> ArrayTable[S]:
         parts_read = [(part.values, part.classes) for part in self.parts()]
         values = np.concatenate([part for part, _ in parts_read])
         classes = [part for _, part in parts_read if part is not None]
@@ -414,11 +418,11 @@ class ArrayFolder(ArrayTable[S]):
 
     @property
     def values(self) -> Values:
-        return self.held.values
+        return self.in_memory.values
 
     @property
     def classes(self) -> Codes | None:
-        return self.held.classes
+        return self.in_memory.classes
 
     def take(self, people: ArrayLike | NDArray[Any]) -> ArrayTable[S]:  # type: ignore[override]
-        return self.held.take(people)
+        return self.in_memory.take(people)

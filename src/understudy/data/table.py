@@ -107,7 +107,7 @@ class Table:
         return int(pd.Series(self.people).duplicated().sum())
 
     @property
-    def again(self) -> Source:
+    def reread_from(self) -> Source:
         """Where the same rows can be read again."""
         return self.frame
 
@@ -239,7 +239,7 @@ class StreamedTable(Table):
         return self._counted[2]
 
     @property
-    def again(self) -> Source:
+    def reread_from(self) -> Source:
         return self.origin
 
     @cached_property

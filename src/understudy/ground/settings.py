@@ -41,7 +41,7 @@ class Takes:
     kept: Callable[[Any], Any] = lambda value: value
     named: Callable[..., None] | None = None
 
-    def taken(self, name: str, value: Any) -> Any:
+    def validate(self, name: str, value: Any) -> Any:
         """The value as it is kept. ConfigError where it is none of these."""
         if self.named is not None:
             self.named(**{name: value})
@@ -69,7 +69,7 @@ class Declared:
             value = getattr(self, name)
             if value is not None or field.default is not None:
                 takes, _ = declared(type(self), name)
-                object.__setattr__(self, name, takes.taken(name, value))
+                object.__setattr__(self, name, takes.validate(name, value))
 
 
 def declared(config: Any, name: str) -> tuple[Takes, str]:

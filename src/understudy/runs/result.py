@@ -158,7 +158,7 @@ class Result:
 
         holders = {} if self.federation is None else self.federation.holders
         tables = {
-            name: (h.table.again if TABLE.holds(h.table) else h.table)
+            name: (h.table.reread_from if TABLE.holds(h.table) else h.table)
             if h.came is None
             else h.came
             for name, h in holders.items()

@@ -267,7 +267,7 @@ class Authority:
         self.roster = Roster(self.folder / "federation.toml")
 
     @classmethod
-    def found(
+    def create(
         cls, folder: str | Path, *, name: str, address: str, days: int = DAYS
     ) -> "Authority":
         """A new federation: parties will dial `address`, certificates last `days`.

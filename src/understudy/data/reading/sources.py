@@ -190,13 +190,13 @@ class TableSource:
 
 
 class EngineFrame(ABC):
-    """A table that an engine has, in `of` parts (`workers`)."""
+    """A table that an engine has, in `n_parts` parts (`workers`)."""
 
     name = "the table"
 
     @property
     @abstractmethod
-    def of(self) -> int: ...
+    def n_parts(self) -> int: ...
 
     @property
     @abstractmethod

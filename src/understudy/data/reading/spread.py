@@ -60,15 +60,15 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Task:
-    """What is done with one holder's rows in `of` parts. It has the key of the answers,
-    and is the holder's alone.
+    """What is done with one holder's rows in `n_parts` parts. It has the key of the
+    answers, and is the holder's alone.
     """
 
     work: str  # one of `WORKS`
     told: dict[str, Any]  # what it is given
     # run, holder, stage, schema: what an answer has to say of itself
     about: dict[str, str]
-    of: int
+    n_parts: int
     key: bytes = field(repr=False)
     # the key under which ids are marked, the same for all tasks of a table
     ids: str = field(repr=False)
@@ -83,7 +83,7 @@ class Task:
             if name not in ("key", "ids")
         }
         return self.about | {
-            "of": self.of,
+            "n_parts": self.n_parts,
             "task": hashlib.sha256(pack(everything)).hexdigest(),
         }
 
@@ -128,10 +128,10 @@ class Piece(NamedTuple):
 
 
 class PartExecutor(Protocol):
-    """Who answers a task for all parts, in whatever order. `of`: how many there are."""
+    """Who answers a task for all parts, in whatever order; there are `n_parts`."""
 
     @property
-    def of(self) -> int: ...
+    def n_parts(self) -> int: ...
 
     def __call__(self, task: Task) -> Iterable[bytes]: ...
 
@@ -140,13 +140,15 @@ class PartExecutor(Protocol):
 class Cores:
     """All parts, by processes of this machine at the same time."""
 
-    of: int
+    n_parts: int
 
     def __call__(self, task: Task) -> Iterable[bytes]:
         from understudy.ground.processes import in_processes
 
         task_bytes = task.to_bytes()
-        asks = [number.to_bytes(8, "big") + task_bytes for number in range(task.of)]
+        asks = [
+            number.to_bytes(8, "big") + task_bytes for number in range(task.n_parts)
+        ]
         return in_processes("understudy.data.reading.spread:answered", asks)
 
 
@@ -190,9 +192,9 @@ def answer_of(
     """
     sealed_task = _task_of(task)
     try:
-        if not 0 <= number < sealed_task.of:
+        if not 0 <= number < sealed_task.n_parts:
             raise sealed_task.refusal(
-                f"there is no part {number + 1} of {sealed_task.of}."
+                f"there is no part {number + 1} of {sealed_task.n_parts}."
             )
         if rows is None:
             rows = TableSource.from_dict(
@@ -200,7 +202,7 @@ def answer_of(
                 "the task",
             )
         answer = sealed_task.doing(
-            Piece(rows, (number, sealed_task.of), sealed_task.ids)
+            Piece(rows, (number, sealed_task.n_parts), sealed_task.ids)
         )
     except UnderstudyError as error:
         answer = {"error": error.to_dict()}
@@ -222,7 +224,9 @@ def with_people(marks: Marks, **answer: Any) -> dict[str, Any]:
 
 
 def with_marks(marks: Marks) -> dict[str, Any]:
-    return with_people(marks) | {"marks": torch.from_numpy(marks.all.view(np.int64))}
+    return with_people(marks) | {
+        "marks": torch.from_numpy(marks.in_order.view(np.int64))
+    }
 
 
 def sealed(task: Task, number: int, answer: dict[str, Any]) -> bytes:
@@ -255,7 +259,7 @@ def opened(task: Task, data: bytes) -> tuple[int, dict[str, Any]]:
     for key, word in _WORDS.items():
         if header.get(key) != task.head.get(key):
             raise task.refusal(f"a part that came is of another {word}.")
-    if header != task.head or not 0 <= number < task.of:
+    if header != task.head or not 0 <= number < task.n_parts:
         raise task.refusal("a part that came is of other terms, or of none.")
     try:
         answer = unpack(
@@ -264,7 +268,8 @@ def opened(task: Task, data: bytes) -> tuple[int, dict[str, Any]]:
         )
     except (InvalidTag, ValueError, MessageError):
         raise task.refusal(
-            f"part {number + 1} of {task.of} was changed, or sealed in another session."
+            f"part {number + 1} of {task.n_parts} was changed, or sealed in "
+            "another session."
         ) from None
     assert isinstance(answer, dict)
     return number, answer
@@ -284,7 +289,7 @@ def found_by(
     try:
         for number, answer in (opened(task, data) for data in answers):
             if number in arrived:
-                raise task.refusal(f"part {number + 1} of {task.of} came twice.")
+                raise task.refusal(f"part {number + 1} of {task.n_parts} came twice.")
             if "error" in answer:
                 raise UnderstudyError.from_dict(answer["error"])
             arrived.add(number)
@@ -295,7 +300,7 @@ def found_by(
             )
             receive(answer)
             for watch in _watchers:
-                watch(len(arrived), task.of)
+                watch(len(arrived), task.n_parts)
     except UnderstudyError:
         raise
     except Exception as error:
@@ -308,9 +313,13 @@ def found_by(
             # now, whoever still holds it: others wait for processes, and files lie in a
             # folder
             answers.close()
-    missing = [str(number + 1) for number in range(task.of) if number not in arrived]
+    missing = [
+        str(number + 1) for number in range(task.n_parts) if number not in arrived
+    ]
     if missing:
-        raise task.refusal(f"part {', '.join(missing[:8])} of {task.of} is missing.")
+        raise task.refusal(
+            f"part {', '.join(missing[:8])} of {task.n_parts} is missing."
+        )
     return marks
 
 

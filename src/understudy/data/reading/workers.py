@@ -91,7 +91,7 @@ class OnDask(_OnEngine):
     kinds = ("DataFrame",)
 
     @cached_property
-    def of(self) -> int:
+    def n_parts(self) -> int:
         return int(self._frame.npartitions)
 
     def _select(self, columns: list[str]) -> Any:
@@ -119,7 +119,7 @@ class OnSpark(_OnEngine):
     kinds = ("DataFrame",)
 
     @cached_property
-    def of(self) -> int:
+    def n_parts(self) -> int:
         try:
             return int(self._frame.rdd.getNumPartitions())
         except Exception as error:  # without the JVM nothing tells it
@@ -173,7 +173,7 @@ class OnRay(_OnEngine):
         return list(self._frame.to_arrow_refs())
 
     @cached_property
-    def of(self) -> int:
+    def n_parts(self) -> int:
         return len(self._blocks)
 
     def __call__(self, task: Task) -> Iterator[bytes]:
@@ -240,7 +240,7 @@ class InFolder:
     """
 
     folder: Path
-    of: int
+    n_parts: int
     patience: float = 86_400.0
 
     @classmethod
@@ -277,14 +277,14 @@ class InFolder:
         name = str(task.head["task"])[:32]
         end = time.monotonic() + self.patience
         _require_own(own_folder(self.folder))
-        parts = [self.folder / f"{name}.part{number}" for number in range(task.of)]
+        parts = [self.folder / f"{name}.part{number}" for number in range(task.n_parts)]
         task_file = replace(self.folder / f"{name}{_TASK}", task.to_bytes())
         try:
             for number, part in enumerate(parts):
                 while not part.exists():
                     if time.monotonic() > end:
                         raise task.refusal(
-                            f"part {number + 1} of {task.of} did not come in "
+                            f"part {number + 1} of {task.n_parts} did not come in "
                             f"{self.patience:,.0f} s."
                         )
                     time.sleep(_LOOK)
@@ -295,7 +295,7 @@ class InFolder:
 
 
 def count_in_folder(
-    folder: Path, number: int, of: int, rows: TableSource | None = None
+    folder: Path, number: int, n_parts: int, rows: TableSource | None = None
 ) -> int:
     """Answer every task for part `number`, from 0, where that lacks; how many these
     were. `rows`: where they are.
@@ -307,10 +307,10 @@ def count_in_folder(
         with suppress(FileNotFoundError):  # answered meanwhile by another
             if not part.exists():
                 task = _own_bytes(task_file)
-                wanted = Task.from_bytes(task).of
-                if wanted != of:
+                wanted = Task.from_bytes(task).n_parts
+                if wanted != n_parts:
                     raise ConfigError(
-                        f"{folder}: the run wants {wanted} parts, not {of}.",
+                        f"{folder}: the run wants {wanted} parts, not {n_parts}.",
                         effect=Effect.NOTHING_COMPUTED,
                     )
                 answer = answer_of(task, number, rows)
@@ -323,7 +323,7 @@ def count_in_folder(
 def count_until_over(
     folder: Path,
     number: int,
-    of: int,
+    n_parts: int,
     rows: TableSource | None,
     patience: float,
     say: Callable[[str], None],
@@ -336,11 +336,11 @@ def count_until_over(
     while time.monotonic() - last < patience:
         if folder.is_dir():
             with suppress(FileNotFoundError):  # gone meanwhile
-                counted = count_in_folder(folder, number, of, rows)
+                counted = count_in_folder(folder, number, n_parts, rows)
                 if counted:
                     last = time.monotonic()
                     say(
-                        f"Part {number + 1} of {of}: "
+                        f"Part {number + 1} of {n_parts}: "
                         f"counted{f' {counted} times' * (counted > 1)}."
                     )
                 was_there = True

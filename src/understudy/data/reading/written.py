@@ -406,7 +406,7 @@ class Marks:
         return _in_order(np.concatenate(runs))
 
     @property
-    def all(self) -> NDArray[np.uint64]:
+    def in_order(self) -> NDArray[np.uint64]:
         """In order, whatever batches they came in."""
         if self._runs:
             return np.concatenate([self._share(share) for share in range(_SHARES)])
@@ -419,7 +419,7 @@ class Marks:
     @property
     def people(self) -> str:
         """A digest of all, in whatever order they came."""
-        return hashlib.blake2b(self.all.data, digest_size=32).hexdigest()
+        return hashlib.blake2b(self.in_order.data, digest_size=32).hexdigest()
 
     @property
     def repeated(self) -> int:
@@ -427,7 +427,7 @@ class Marks:
         the same time.
         """
         if not self._runs:
-            return _count_repeats(self.all)
+            return _count_repeats(self.in_order)
         from understudy.ground.processes import process_count
 
         with ThreadPoolExecutor(min(process_count(), _THREADS)) as threads:

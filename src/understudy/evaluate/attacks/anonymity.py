@@ -352,7 +352,7 @@ def linkability(
     measure = _measure(
         linked[: len(inside)],
         linked[len(inside) :],
-        Rate.known(1 / len(synthetic)),
+        Rate.from_exact(1 / len(synthetic)),
         seed,
     )
     note = (

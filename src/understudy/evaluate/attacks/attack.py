@@ -200,17 +200,21 @@ def ranking(
             "acc",
             top_half(members, outsiders),
             top_half(*control),
-            Rate.known(0.5),
+            Rate.from_exact(0.5),
             p_values[0],
         ),
         Measure(
-            "auc", auc(members, outsiders), auc(*control), Rate.known(0.5), p_values[1]
+            "auc",
+            auc(members, outsiders),
+            auc(*control),
+            Rate.from_exact(0.5),
+            p_values[1],
         ),
         Measure(
             "tpr_at_1pct",
             tpr(members, outsiders),
             tpr(*control),
-            Rate.known(FALSE_POSITIVE_RATE),
+            Rate.from_exact(FALSE_POSITIVE_RATE),
             p_values[2],
         ),
     )

@@ -241,7 +241,7 @@ def neighbours(
         _closer_rate(len(sampled_holdout), control_weights, t, h - 1),
     )
     measures = (
-        Measure("share", *shares, Rate.known(0.5), by_luck),
+        Measure("share", *shares, Rate.from_exact(0.5), by_luck),
         _measure_copies(train, holdout, synthetic),
     )
     note = (
@@ -327,7 +327,7 @@ def _measure_copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
     chances = np.stack(
         [share[train[:, j]] for j, share in enumerate(shares)], axis=1
     ).prod(axis=1)
-    by_chance = Rate.known(float(np.mean(1 - (1 - chances) ** len(synthetic))))
+    by_chance = Rate.from_exact(float(np.mean(1 - (1 - chances) ** len(synthetic))))
     return Measure("copies", rate(train_ids), rate(holdout_ids), by_chance, p)
 
 

@@ -78,7 +78,7 @@ class Rate:
     high: float
 
     @classmethod
-    def known(cls, value: float) -> "Rate":
+    def from_exact(cls, value: float) -> "Rate":
         """A share that was derived and not measured."""
         return cls(value, value, value)
 

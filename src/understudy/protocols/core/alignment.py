@@ -271,7 +271,7 @@ class AlignedParty(Party):
                 case MaskOther():
                     return self._mask_other(ask)
                 case SharedPositions():
-                    return self._found(ask)
+                    return self._answer_positions(ask)
         except AlignmentError as error:
             raise error.restated(f"{self.name}: {error.message}") from error
         return super().answer(ask)
@@ -312,7 +312,7 @@ class AlignedParty(Party):
         del self._waiting[ask.owner]
         return MaskedIds(masked=Public(torch.from_numpy(masked), MASKED))
 
-    def _found(self, ask: SharedPositions) -> Aligned:
+    def _answer_positions(self, ask: SharedPositions) -> Aligned:
         if ask.positions is None and self.ids == ROW_NUMBER:
             self._charge(
                 "alignment row by row: the number of people is disclosed, outside ε"

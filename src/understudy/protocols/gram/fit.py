@@ -194,7 +194,7 @@ class Chooser:
         )
 
     @cached_property
-    def known(self) -> NoisyMarginals:
+    def marginals(self) -> NoisyMarginals:
         told = self.measured
         return read_tables(
             told.gram,
@@ -213,14 +213,14 @@ class Chooser:
         target tell the most.
         """
         assert self.target is not None
-        told = (self.known, self.sizes, self.target, most)
+        told = (self.marginals, self.sizes, self.target, most)
         return strongest_triples(
             *told, among=among.tolist(), noise=noise, besides=self.listed
         )
 
     def halves(self) -> Tensor:
         """Which levels of each column are in its upper half."""
-        return halves(self.known, self.sizes)
+        return halves(self.marginals, self.sizes)
 
     def threes(self, measurements: Measurements, most: int, noise: float) -> Tensor:
         """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell
@@ -230,7 +230,7 @@ class Chooser:
         if not isinstance(stage, Threes):
             return torch.empty(0, 3, dtype=torch.int64)
         told = (
-            self.known,
+            self.marginals,
             self.sizes,
             stage.upper,
             *measurements["threes"],
@@ -300,7 +300,7 @@ def fitted(
         schema.names, codec.sizes, seen, released, people * law
     )
     card |= quality.card
-    noise = record.noise[bool(study.layout.unbounded) : record.made]
+    noise = record.noise[bool(study.layout.unbounded) : record.n_released]
     bought = measured.levels is not None
     card |= expectation(schema, people, privacy.epsilon(), noise, bought, quality)
     if study.grid.partition != "rows":

@@ -395,7 +395,7 @@ class Gram(Study[TableRows]):
                 and isinstance(terms["upper"], Tensor)
                 and not len(terms["upper"])
             ):
-                return self._again(
+                return self._second_pass(
                     name,
                     noise,
                     layout,
@@ -424,7 +424,7 @@ class Gram(Study[TableRows]):
                 "a three-way table was named twice.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        return self._again(
+        return self._second_pass(
             name,
             noise,
             layout,
@@ -432,7 +432,7 @@ class Gram(Study[TableRows]):
             tables,
         )
 
-    def _again(
+    def _second_pass(
         self,
         name: str,
         noise: float,

@@ -35,7 +35,7 @@ class Record:
     gone: list[str] = field(default_factory=list)
 
     @property
-    def made(self) -> int:
+    def n_released(self) -> int:
         return len(self.sums)
 
     @property

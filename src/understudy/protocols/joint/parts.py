@@ -113,7 +113,7 @@ def counted_part(told: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
     study, stage = _stage_of(job)
     schema = study.schema_of(job.schema)
 
-    def found(piece: "Piece") -> dict[str, Any]:
+    def count_piece(piece: "Piece") -> dict[str, Any]:
         table = StreamedTable(piece.source, schema, piece.part, piece.key)
         rows = study.rows(Holding(job.holder, table, None, _nothing_is_drawn))
         try:
@@ -126,7 +126,7 @@ def counted_part(told: dict[str, Any]) -> "Callable[[Piece], dict[str, Any]]":
             ) from None
         return with_people(table.marks, sums=sums)
 
-    return found
+    return count_piece
 
 
 def _stage_of(job: Job) -> tuple[Study[Any], Stage[Any]]:
@@ -171,7 +171,7 @@ def merged(task: "Task", table: "StreamedTable") -> dict[str, Tensor]:
         )
     assert table.spread is not None
     now = found_by(table.spread, task, added).parts
-    if any(now[number] != table.parts.get(number) for number in range(task.of)):
+    if any(now[number] != table.parts.get(number) for number in range(task.n_parts)):
         raise task.refusal("a part has other rows than when the table was opened.")
     return sums
 

@@ -129,8 +129,10 @@ class JointParty(Party):
                 # over rows who takes part may change before the first release
                 if session is None or not (self.split or session.released):
                     return self._agree(ask)
-            case said.Propose() if session is not None and ask.stage == session.due:
-                if session.due not in session.terms:
+            case said.Propose() if (
+                session is not None and ask.stage == session.next_stage
+            ):
+                if session.next_stage not in session.terms:
                     return self._propose(ask, session)
             case said.Swap() if (
                 session is not None
@@ -138,7 +140,9 @@ class JointParty(Party):
             ):
                 if not products.done and ask.chunk == products.swapped:
                     return self._swap(ask, session, products)
-            case said.Release() if session is not None and ask.stage == session.due:
+            case said.Release() if (
+                session is not None and ask.stage == session.next_stage
+            ):
                 products = self._products(session)
                 if products is None or products.done:
                     return self._release(ask, session, products)
@@ -276,7 +280,7 @@ class JointParty(Party):
         """The stage that is due, of these terms, or as it was proposed; where nothing
         was, without terms.
         """
-        name = session.due
+        name = session.next_stage
         if name not in session.stages:
             with refusing(self.name):
                 stage = self.study.stage(
@@ -349,7 +353,7 @@ class JointParty(Party):
                 if len(session.agree.cells) > 1
                 else ""
             )
-            release = self.study.releases[session.due]
+            release = self.study.releases[session.next_stage]
             keys = fingerprint(session.agree.keys)
             rows = "encrypted" if self.study.encrypted else "masked"
             what = (
@@ -378,7 +382,7 @@ class JointParty(Party):
         products: "Products | EncryptedProducts | None",
     ) -> said.Released:
         """Charge, and only then count, add noise, and let it leave."""
-        name = session.due
+        name = session.next_stage
         stage = self._stage(session)
         about = session.about
         number = session.released
@@ -445,8 +449,8 @@ class JointParty(Party):
         number = session.released
         noise = session.noise
         what = (
-            f"{study.releases[session.due]} with {session.peers or 'nobody'}; keys "
-            f"{fingerprint(session.agree.keys)}"
+            f"{study.releases[session.next_stage]} with {session.peers or 'nobody'}; "
+            f"keys {fingerprint(session.agree.keys)}"
         )
         # Once, also for a server that puts this party back to before it: masks are
         # for one release.

@@ -160,8 +160,10 @@ def train(
         if watch is not None:
             watch(Progress(done, len(study.releases) + 1, privacy.per_party))
 
-    report(record.made)
-    parts, people = study.fit(found, privacy, lambda *_: report(record.made), **more)
+    report(record.n_released)
+    parts, people = study.fit(
+        found, privacy, lambda *_: report(record.n_released), **more
+    )
     report(len(study.releases) + 1)
     told = {
         "partition": study.grid.partition,
@@ -170,7 +172,13 @@ def train(
     }
     away = [name for name in parties.names if name not in record.begun]
     card = card_of(
-        study.family, config, record.made, _ended(found), privacy, left_out=away, **told
+        study.family,
+        config,
+        record.n_released,
+        _ended(found),
+        privacy,
+        left_out=away,
+        **told,
     )
     return Outcome(replace(parts, card=card | dict(parts.card)), privacy, people)
 
@@ -182,7 +190,7 @@ def statement(measurements: Measurements, parties: Parties) -> PrivacyStatement:
     record = measurements.record
     study = measurements.study
     there = [name for name in record.begun if name not in record.gone]
-    releases = record.made + record.lost
+    releases = record.n_released + record.lost
     spends = [
         study.pricing.spend(number, record.noise[number]) for number in range(releases)
     ]
@@ -211,7 +219,7 @@ def statement(measurements: Measurements, parties: Parties) -> PrivacyStatement:
 
 def _ended(measurements: Measurements) -> str:
     """How the releases ended, for a card."""
-    made = measurements.record.made
+    made = measurements.record.n_released
     due = len(measurements.study.releases)
     if measurements.record.ended:
         return f"after {made} of {due} releases: {measurements.record.ended}"
@@ -229,8 +237,8 @@ def _missing(measurements: Measurements) -> tuple[str, ...]:
     )
     return (
         (
-            f"release {record.made + 1} of {len(measurements.study.releases)}, which "
-            "did not "
+            f"release {record.n_released + 1} of "
+            f"{len(measurements.study.releases)}, which did not "
             f"take place ({record.ended}): "
         )
         + (paid if record.lost else "nobody was asked for it"),

@@ -143,14 +143,16 @@ def _measure(
         server.under_way = stopped["stage"]
     found = Measurements(study, record)
     server.released(record)
-    while (record := found.record).made < len(study.releases) and not record.ended:
+    while (record := found.record).n_released < len(
+        study.releases
+    ) and not record.ended:
         try:
             found.record = server.next(found)
         except (BudgetExceeded, MessageError, PartyError) as refusal:
             if stopped is not None and not server.answered:
                 raise _StandElsewhere from refusal
             ends = saved is not None or isinstance(refusal, BudgetExceeded | _Gone)
-            if record.made < study.least or not ends:
+            if record.n_released < study.least or not ends:
                 raise
             gone = refusal.names if isinstance(refusal, _Gone) else []
             found.record = replace(
@@ -213,7 +215,7 @@ class _Server:
         self.record = record
         releases = len(self.study.releases)
         prices = partial(release_prices, self.study, record)
-        self._report(Progress(record.made, releases + 1, prices))
+        self._report(Progress(record.n_released, releases + 1, prices))
 
     def _report(self, progress: Progress) -> None:
         if self.watch is None:
@@ -278,8 +280,8 @@ class _Server:
         record = measurements.record
         study = self.study
         self.releasing = False
-        self.staying = record.made >= study.least
-        name = [*study.releases][record.made]
+        self.staying = record.n_released >= study.least
+        name = [*study.releases][record.n_released]
         holders = [*record.begun]
         under_way, self.under_way = self.under_way, None
         terms = (
@@ -294,7 +296,9 @@ class _Server:
             self.words = relayed(self.ask(asks))
         corrections: dict[str, dict[str, Tensor]] = {}
         if stage.product is not None:
-            about = digest(record.made, name, record.noise[record.made], terms)
+            about = digest(
+                record.n_released, name, record.noise[record.n_released], terms
+            )
 
             def watch(chunks: int, total: int, inboxes: Inboxes) -> None:
                 self.words = inboxes
@@ -400,7 +404,7 @@ def release_prices(study: Study[Any], record: Record) -> dict[str, float]:
     """ε of the releases so far, by party: what each ledger holds, without an ask."""
     uses = (
         study.pricing.spend(number, record.noise[number])
-        for number in range(record.made)
+        for number in range(record.n_released)
     )
     spend = sum(uses, Counter[DpEvent]())
     return {

@@ -145,7 +145,7 @@ class Session:
     shares: dict[str, dict[tuple[int, int], Tensor]] = field(default_factory=dict)
 
     @property
-    def due(self) -> str:
+    def next_stage(self) -> str:
         """The stage that is released next."""
         return [*self.study.releases][self.released]
 
@@ -156,7 +156,9 @@ class Session:
     @property
     def about(self) -> bytes:
         """What its one-time masks are for."""
-        return digest(self.released, self.due, self.noise, self.terms[self.due])
+        return digest(
+            self.released, self.next_stage, self.noise, self.terms[self.next_stage]
+        )
 
     @property
     def lasting(self) -> dict[str, Stage[Any]]:

@@ -190,11 +190,11 @@ def grid_of(schemas: Mapping[str, Any]) -> Grid:
     the same schema.
     """
 
-    def told(schema: Any) -> Any:
+    def partition_key(schema: Any) -> Any:
         return (
             schema.columns
             if schema.kind == "table"
             else json.dumps(public_part(schema), sort_keys=True)
         )
 
-    return Grid.alike({name: told(schema) for name, schema in schemas.items()})
+    return Grid.alike({name: partition_key(schema) for name, schema in schemas.items()})

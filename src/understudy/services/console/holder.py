@@ -45,7 +45,7 @@ class BudgetStatus:
     adjacency: str  # what ε protects in all runs of the ledger
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         return max(0.0, self.budget.epsilon - self.spent)
 
     @property
@@ -107,12 +107,12 @@ class Offered:
         return (
             0.0
             if self.standing is None
-            else max(0.0, self.standing.left - self.price.epsilon)
+            else max(0.0, self.standing.remaining - self.price.epsilon)
         )
 
     @property
     def fits(self) -> bool:
-        return self.standing is None or self.price.epsilon <= self.standing.left
+        return self.standing is None or self.price.epsilon <= self.standing.remaining
 
     def settings(self) -> list[tuple[str, str, str, str]]:
         """Name, value, default and meaning; those that differ from their default

@@ -114,14 +114,14 @@ class Checkers:
             "seconds": seconds,
         }
         with self._free:
-            used = self._taken()
+            used = self._take_idle()
             if used is not None:
-                answer = self._asked(used, job)
+                answer = self._ask(used, job)
                 if answer.get("spent") != "process":
                     return answer
-            return self._asked(self._born(), job)
+            return self._ask(self._born(), job)
 
-    def _asked(self, line: socket.socket, job: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, line: socket.socket, job: dict[str, Any]) -> dict[str, Any]:
         """What the process at this line answers. It is kept for the next job unless it
         spent what it had.
         """
@@ -147,7 +147,7 @@ class Checkers:
                 self._nursery.close()
                 self._nursery = None
 
-    def _taken(self) -> socket.socket | None:
+    def _take_idle(self) -> socket.socket | None:
         """One that has nothing to do and still listens: it says nothing before it is
         asked.
         """

@@ -299,7 +299,7 @@ class Client(_Line):
 
     # An administrator
 
-    def found(self, pool: str, requirements: Requirements) -> None:
+    def create_pool(self, pool: str, requirements: Requirements) -> None:
         self._json(
             "POST", "pools", json={"name": pool, "requirements": requirements.to_dict()}
         )

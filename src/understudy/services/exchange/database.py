@@ -173,7 +173,7 @@ class Database:
         """Look without holding a lock."""
         return Session(self._reader, expire_on_commit=False)
 
-    def all(self, query: Select[Row]) -> Sequence[Row]:
+    def select_all(self, query: Select[Row]) -> Sequence[Row]:
         with self.read() as session:
             return session.scalars(query).all()
 

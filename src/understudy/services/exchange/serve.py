@@ -51,7 +51,7 @@ def open_exchange(
         administrators = select(Token).where(
             Token.role == ADMIN, Token.revoked.is_(None)
         )
-        if new_admin or not exchange.database.all(administrators):
+        if new_admin or not exchange.database.select_all(administrators):
             token = issue(exchange.database, "operator", role=ADMIN)
             replace(folder / "admin.token", f"{token}\n".encode())
     except BaseException:

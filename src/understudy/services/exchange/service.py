@@ -73,7 +73,7 @@ class Exchange:
 
     def pools(self, caller: Caller) -> Sequence[Pool]:
         query = select(Pool).order_by(Pool.name)
-        return self.database.all(
+        return self.database.select_all(
             query if caller.admin else query.where(Pool.name == caller.pool)
         )
 
@@ -123,7 +123,7 @@ class Exchange:
 
     def members(self, caller: Caller, name: str) -> Sequence[Member]:
         self.pool(caller, name)
-        return self.database.all(
+        return self.database.select_all(
             select(Member).where(Member.pool == name).order_by(Member.silo)
         )
 
@@ -149,7 +149,7 @@ class Exchange:
             query = query.where(Offer.silo.in_(silos))
         if epsilon is not None:
             query = query.where(Offer.epsilon <= epsilon)
-        return self.database.all(
+        return self.database.select_all(
             query.order_by(Offer.label, Offer.silo, Offer.created, Offer.digest)
         )
 
@@ -310,7 +310,7 @@ class Exchange:
 
     def tokens(self, caller: Caller) -> Sequence[Token]:
         self._admin(caller)
-        return self.database.all(select(Token).order_by(Token.created, Token.id))
+        return self.database.select_all(select(Token).order_by(Token.created, Token.id))
 
     def add_token(
         self,
@@ -342,7 +342,7 @@ class Exchange:
         self, caller: Caller, *, after: int = 0, most: int = 1000
     ) -> Sequence[Event]:
         self._admin(caller)
-        return self.database.all(
+        return self.database.select_all(
             select(Event).where(Event.id > after).order_by(Event.id).limit(most)
         )
 
