@@ -93,14 +93,15 @@ class Desk:
             self.folder / "federation",
         )
 
-    def join(self, name: str, **more: object) -> Terminal:
+    def join(self, name: str, *, hold: str = "", **more: object) -> Terminal:
         options = {
             "table": f"{name}.csv",
             "schema": f"{name}-schema.toml",
             "policy": "policy.toml",
         } | more
         words = [word for key, value in options.items() for word in (f"--{key}", value)]
-        return self.run("join", f"federation/invitations/{name}.toml", *words)
+        invitation = f"federation/invitations/{name}.toml"
+        return self.run("join", invitation, *words, hold=hold)
 
     def serve(self, *more: object, hold: str = "") -> Terminal:
         return self.run(
