@@ -364,7 +364,15 @@ def test_jobs_and_parts_tell_nothing_without_the_key_and_bind_what_they_are_of(
     assert part != answer_of(job.to_bytes(), 0)  # under another nonce
     assert str(job.key) not in repr(job)
     head = json.loads(part[22 : 22 + int.from_bytes(part[18:22], "big")])
-    assert head.keys() == {"run", "holder", "stage", "of", "schema", "task", "part"}
+    assert head.keys() == {
+        "run",
+        "holder",
+        "stage",
+        "n_parts",
+        "schema",
+        "task",
+        "part",
+    }
     assert Task.from_bytes(job.to_bytes()).head == job.head
     with pytest.raises(PartyError, match="of other terms, or of none"):
         opened(job, answer_of(job.to_bytes(), 4))

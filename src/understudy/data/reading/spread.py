@@ -54,7 +54,7 @@ _WORDS = {
     "holder": "holder",
     "stage": "stage",
     "schema": "schema",
-    "of": "number of parts",
+    "n_parts": "number of parts",
 }
 
 
@@ -176,7 +176,7 @@ def task_of(
         if isinstance(table.origin, TableSource)
         else None
     )
-    return Task(work, terms, about, table.spread.of, key, table.ids, source)
+    return Task(work, terms, about, table.spread.n_parts, key, table.ids, source)
 
 
 def answered(ask: bytes) -> bytes:

@@ -479,7 +479,7 @@ class Gram(Study[TableRows]):
         target = self.config.target
         chooser = self.chooser(Measured.from_releases(measurements))
         if name == "threes":
-            worth = self.is_searched(float(chooser.known.people), measurements)
+            worth = self.is_searched(float(chooser.marginals.people), measurements)
             return {
                 "upper": chooser.halves() if worth else torch.empty(0, dtype=torch.bool)
             }
