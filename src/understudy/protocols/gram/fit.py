@@ -206,7 +206,7 @@ class Chooser:
 
     def pairs(self, besides: Tensor, wanted: int) -> Tensor:
         """So many of the strongest pairs of columns besides these, (n, 2)."""
-        return strongest_pairs(self.known, wanted, besides=besides)
+        return strongest_pairs(self.marginals, wanted, besides=besides)
 
     def tables(self, among: Tensor, most: int, noise: float) -> Tensor:
         """Among pairs of columns (n, 2) at most so many whose three-way tables with the

@@ -365,7 +365,7 @@ class JointParty(Party):
         price = products.price
         if price is not None:
             # Each time: an answer to other rows has noise of its own.
-            release = self.study.releases[session.due]
+            release = self.study.releases[session.next_stage]
             what = (
                 f"sums of encrypted rows for {release}, under noise; keys "
                 f"{fingerprint(session.agree.keys)}"
