@@ -32,6 +32,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,8 @@ FIELDS = [
     "up_mb",
     "down_mb",
     *FIGURES,
+    "machine",
+    "date",
 ]
 GRID = Grid(
     fields=FIELDS,
@@ -340,7 +343,15 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
         "delta": "" if cell.epsilon is None else DELTA,
     }
     known = publication.rounded(figures, FIGURES)
-    return dict.fromkeys(FIELDS, "") | publication.plain(cell) | width | cost | known
+    where = {"machine": args.get("machine", ""), "date": date.today().isoformat()}
+    return (
+        dict.fromkeys(FIELDS, "")
+        | publication.plain(cell)
+        | width
+        | cost
+        | known
+        | where
+    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -362,6 +373,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--learn", type=int, default=10_000, help="rows that downstream models train on"
     )
+    parser.add_argument("--machine", default="", help="written beside each figure")
     return parser
 
 
