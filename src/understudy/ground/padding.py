@@ -17,8 +17,12 @@ def padded(matrix: Tensor, *, rows: bool = True) -> Tensor:
     """The matrix with zeros after its last column, and its last row, up to the next
     multiple of eight.
     """
-    over = (0, -matrix.shape[-1] % _SIDE, 0, -matrix.shape[-2] % _SIDE if rows else 0)
-    return functional.pad(matrix, over) if any(over) else matrix
+    n_rows, n_columns = matrix.shape[-2:]
+    more_columns = -n_columns % _SIDE
+    more_rows = -n_rows % _SIDE if rows else 0
+    if not more_columns and not more_rows:
+        return matrix
+    return functional.pad(matrix, (0, more_columns, 0, more_rows))
 
 
 def pays(weight: Tensor) -> bool:

@@ -10,10 +10,12 @@ from torch import Tensor
 def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
     """For each row the nearest non-negative one with this sum; −∞: no such cell."""
     falling = rows.sort(dim=1, descending=True).values
-    real = falling.isfinite()
-    above = torch.where(real, falling, 0).cumsum(1) - totals[:, None]
+    is_finite = falling.isfinite()
+    sums = torch.where(is_finite, falling, 0).cumsum(1)
+    excess = sums - totals[:, None]
     count = torch.arange(1, rows.shape[1] + 1, device=rows.device)
     # the largest ones come first
-    n_positive = (real & (falling * count > above)).sum(1).clamp(min=1)
-    shift = above.gather(1, n_positive[:, None] - 1) / n_positive[:, None]
+    is_positive = is_finite & (falling * count > excess)
+    n_positive = is_positive.sum(1, keepdim=True).clamp(min=1)
+    shift = excess.gather(1, n_positive - 1) / n_positive
     return (rows - shift).clamp(min=0)

@@ -77,10 +77,11 @@ class Dense(Classifier):
 
     @property
     def shapes(self) -> Shapes:
+        layers = {}
         sizes = pairwise((self.features, *self.widths))
-        return dense_shapes(
-            **{f"layer{layer}": (b, a) for layer, (a, b) in enumerate(sizes, start=1)}
-        )
+        for number, (before, after) in enumerate(sizes, start=1):
+            layers[f"layer{number}"] = after, before
+        return dense_shapes(**layers)
 
     @property
     def row_floats(self) -> int:
@@ -168,10 +169,14 @@ class LeNet(Classifier):
         h = prepared  # (rows, clients · channels, height, width)
         for weight, bias in ((w1, b1), (w2, b2)):
             h = functional.conv2d(
-                h, weight.flatten(0, 1), bias.flatten(), groups=len(params)
+                h,
+                weight.flatten(0, 1),
+                bias.flatten(),
+                groups=len(params),
             )
             h = functional.max_pool2d(h, 2).relu()
-        return _behind(h.view(len(h), len(params), -1).transpose(0, 1), dense)
+        by_client = h.view(len(h), len(params), -1).transpose(0, 1)
+        return _behind(by_client, dense)
 
 
 @dataclass(frozen=True)
@@ -205,13 +210,15 @@ class Quadratic(Classifier):
 
     def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
         weight, bias, centre, directions, factors, shifts = self.views(params).values()
+        clients, n_rows, _ = prepared.shape
         rows = prepared - centre[:, None]
-        along = (
-            torch.einsum("brk,bcjk->brcj", rows @ directions.mT, factors)
-            - shifts[:, None]
-        )
-        cells = rows @ weight.mT + bias[:, None] + along.square().sum(-1) / 2
-        return cells.reshape(*cells.shape[:2], self.classes, self.cells).logsumexp(-1)
+        projected = rows @ directions.mT
+        whitened = torch.einsum("brk,bcjk->brcj", projected, factors)
+        along = whitened - shifts[:, None]
+        linear_scores = rows @ weight.mT + bias[:, None]
+        cells = linear_scores + along.square().sum(-1) / 2
+        by_class = cells.reshape(clients, n_rows, self.classes, self.cells)
+        return by_class.logsumexp(-1)
 
 
 @dataclass(frozen=True)
@@ -233,15 +240,13 @@ class UprightQuadratic(Quadratic):
                 f"A {self.kind} takes images of {self.height} × {self.width}, not "
                 f"rows of {size}."
             )
-        steps = (
-            ((x.double() - 0.5) * UNIT)
-            .round()
-            .reshape(clients * rows, self.height, self.width, -1)
-        )
-        poses, turned = upright(steps)
-        poses = poses * weights(self.height, self.width)
-        ready = torch.cat([poses, turned.flatten(1) / UNIT + 0.5], 1).to(x.dtype)
-        return ready.view(clients, rows, -1)
+        steps = ((x.double() - 0.5) * UNIT).round()
+        images = steps.reshape(clients * rows, self.height, self.width, -1)
+        poses, turned = upright(images)
+        weighted_poses = poses * weights(self.height, self.width)
+        values = turned.flatten(1) / UNIT + 0.5
+        features = torch.cat([weighted_poses, values], 1).to(x.dtype)
+        return features.view(clients, rows, -1)
 
 
 def _behind(h: Tensor, layers: list[Tensor]) -> Tensor:

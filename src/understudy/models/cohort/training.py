@@ -95,13 +95,12 @@ class Training(ABC):
         size = self.chunk or max(1, room // (floats * start.element_size()))
         out = start.new_empty(len(batch[0]), len(start))
         for first in range(0, len(batch[0]), size):
-            part = tuple(
-                tensor[first : first + size].to(start.device) for tensor in batch
-            )
+            chunk = slice(first, first + size)
+            part = tuple(tensor[chunk].to(start.device) for tensor in batch)
             if on_cpu:
-                self.train(start, part, out[first : first + size])
+                self.train(start, part, out[chunk])
             else:
-                out[first : first + size] = self._replayed(start, *part)
+                out[chunk] = self._replayed(start, *part)
         return out
 
 
@@ -113,7 +112,11 @@ class ClassifierTraining(Training):
         self.model = model
 
     def __call__(
-        self, params: Tensor, x: Tensor, y: Tensor, mask: Tensor | None = None
+        self,
+        params: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """The update (clients, d) of every client, by rows `x` (clients, rows, …) and
         their classes `y`; `mask` is true where a row is real, for clients of unequal
@@ -134,9 +137,8 @@ class ClassifierTraining(Training):
             x = x.where(real.view(*real.shape, *(1,) * (x.ndim - 2)), 0)
             y = y.where(real, 0)
         rows = x.shape[1]
-        floats = rows * self.model.row_floats + self.model.size * (
-            1 if self._in_span(rows) else 4
-        )
+        copies = 1 if self._in_span(rows) else 4  # of the parameters
+        floats = rows * self.model.row_floats + copies * self.model.size
         return self.updates(params, (x, y, weights), floats)
 
     def _in_span(self, rows: int) -> bool:
@@ -150,13 +152,16 @@ class ClassifierTraining(Training):
         )
 
     def train(self, start: Tensor, batch: Batch, out: Tensor) -> None:
-        model, (x, y, weights) = self.model, batch
+        model = self.model
+        x, y, weights = batch
         inputs = model.prepare(x.to(start.dtype))
         labels = y.long().flatten()
 
         def loss(scores: Tensor) -> Tensor:
             losses = functional.cross_entropy(
-                scores.flatten(0, 1), labels, reduction="none"
+                scores.flatten(0, 1),
+                labels,
+                reduction="none",
             )
             return (losses.view_as(weights) * weights).sum(1)
 
@@ -165,7 +170,13 @@ class ClassifierTraining(Training):
         elif isinstance(model, Dense) and self._in_span(x.shape[1]):
             behind = lambda tail, z: loss(model.tail(tail, z))  # noqa: E731
             descend_in_span(
-                behind, start, inputs, out, model.widths[0], self.epochs, self.lr
+                behind,
+                start,
+                inputs,
+                out,
+                model.widths[0],
+                self.epochs,
+                self.lr,
             )
         else:
             scores = lambda local: loss(model.scores(local, inputs))  # noqa: E731
@@ -197,38 +208,36 @@ def descend(
 
 
 def _row_weights(
-    model: Classifier, params: Tensor, x: Tensor, y: Tensor, mask: Tensor | None
+    model: Classifier,
+    params: Tensor,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor | None,
 ) -> Tensor:
     """1/n for each of a client's n real rows and 0 for the others: a weighted sum is
     the client's mean.
     """
     model.views(params)
-    if (
-        x.ndim < 3
-        or y.shape != x.shape[:2]
-        or (mask is not None and mask.shape != y.shape)
-    ):
+    fits = x.ndim >= 3 and y.shape == x.shape[:2]
+    if not fits or (mask is not None and mask.shape != y.shape):
         shapes = [tuple(tensor.shape) for tensor in (x, y, mask) if tensor is not None]
         raise ConfigError(
             "x, y and mask must be (clients, rows, …), (clients, rows) twice, not "
             f"{shapes}."
         )
     labels = y if mask is None else y[mask.bool()]
-    if (
-        labels.numel()
-        and not 0 <= int(labels.min()) <= int(labels.max()) < model.classes
-    ):
-        wrong = labels[(labels < 0) | (labels >= model.classes)][0].item()
+    outside = labels[(labels < 0) | (labels >= model.classes)]
+    if len(outside):
         raise SchemaError(
-            f"label {wrong} is outside the classes 0–{model.classes - 1}.",
+            f"label {outside[0].item()} is outside the classes 0–{model.classes - 1}.",
             effect=Effect.NOTHING_COMPUTED,
         )
-    real = (
-        torch.ones_like(y, dtype=params.dtype)
-        if mask is None
-        else mask.to(params.dtype)
-    )
-    return real / real.sum(1, keepdim=True).clamp(min=1)
+    if mask is None:
+        real = torch.ones_like(y, dtype=params.dtype)
+    else:
+        real = mask.to(params.dtype)
+    n_rows = real.sum(1, keepdim=True)
+    return real / n_rows.clamp(min=1)
 
 
 def learned(
@@ -248,9 +257,8 @@ def learned(
     batches = [batch for order in orders for batch in torch.split(order, _BATCH)]
     adam = Adam([weights], _RATE)
     for step, batch in enumerate(batches):
-        loss = functional.cross_entropy(
-            network.forward(weights, inputs(batch)), codes[batch]
-        )
+        scores = network.forward(weights, inputs(batch))
+        loss = functional.cross_entropy(scores, codes[batch])
         adam.lr = _RATE * (1 + math.cos(math.pi * step / len(batches))) / 2
         adam.step(torch.autograd.grad(loss, weights))
     return weights.detach()

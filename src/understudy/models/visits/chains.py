@@ -49,30 +49,37 @@ MOST_EVENTS = 10_000  # a person, in a chain that is walked step by step
 
 def checked_numbers(numbers: Numbers, levels: int) -> tuple[tuple[int, int], ...]:
     """As they are, if they rise from 0 without gaps. ConfigError if they do not."""
-    after = 0
-    found = []
+    next_number = 0
+    ranges = []
     for pair in numbers:
-        low, high = (
-            pair if isinstance(pair, list | tuple) and len(pair) == 2 else (None, None)
-        )
-        if type(low) is not int or type(high) is not int or low != after or high < low:
+        if not _is_range(pair) or pair[0] != next_number:
             raise ConfigError(
                 "the numbers of events rise level by level from 0 without gaps, not "
                 f"{numbers!r}."
             )
-        after = high + 1
-        found.append((low, high))
-    if len(found) != levels or len(found) < 2 or found[0] != (0, 0):
+        low, high = pair
+        next_number = high + 1
+        ranges.append((low, high))
+    if len(ranges) != levels or len(ranges) < 2 or ranges[0] != (0, 0):
         raise ConfigError(
             f"{levels} levels of the number of events, the first of them 0, are not "
             f"{numbers!r}."
         )
-    whole(most_events=found[-1][1])
-    if found[-1][1] > MOST_EVENTS:
+    _, largest = ranges[-1]
+    whole(most_events=largest)
+    if largest > MOST_EVENTS:
         raise ConfigError(
-            f"{found[-1][1]:,} events of a person are more than {MOST_EVENTS:,}."
+            f"{largest:,} events of a person are more than {MOST_EVENTS:,}."
         )
-    return tuple(found)
+    return tuple(ranges)
+
+
+def _is_range(pair: object) -> bool:
+    """Whether it is two whole numbers, the second no less than the first."""
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        return False
+    low, high = pair
+    return type(low) is int and type(high) is int and low <= high
 
 
 def step_weights(numbers: Numbers, less: int) -> Tensor:
@@ -92,23 +99,24 @@ def along(weights: Tensor, place: Tensor) -> Tensor:
     (chains, levels, states).
     """
     chains, longest, states = place.shape
-    return (
-        (weights @ place.transpose(0, 1).reshape(longest, -1))
-        .view(-1, chains, states)
-        .transpose(0, 1)
-    )
+    by_place = place.transpose(0, 1).reshape(longest, -1)
+    sums = weights @ by_place
+    return sums.view(-1, chains, states).transpose(0, 1)
 
 
 def by_kind(
-    kind: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]
+    kind: Tensor,
+    odds: Sequence[Tensor],
+    uniform: Callable[[int], Tensor],
 ) -> Tensor:
     """Levels of rows of these kinds, in any order, by a Latin hypercube for each: int32
     (n, columns).
     """
-    order = torch.argsort(kind + uniform(len(kind)))
-    drawn = torch.empty(len(kind), len(odds), dtype=torch.int32)
-    drawn[order] = latin(kind[order], odds, uniform)
-    return drawn
+    n = len(kind)
+    order = torch.argsort(kind + uniform(n))
+    levels = torch.empty(n, len(odds), dtype=torch.int32)
+    levels[order] = latin(kind[order], odds, uniform)
+    return levels
 
 
 @dataclass(frozen=True)
@@ -185,39 +193,44 @@ class MixtureOfChains(Network):
                 "events in an order need two states, and two levels of each time."
             )
         self.longest = self.numbers[-1][1]
-        each = self.chains * states
+        all_states = self.chains * states
+        people_width = sum(people)
+        event_width = sum(events)
         steps = states + self.longest + self.people[-1]
-        if kinds * (sum(people) + each) + each * (sum(events) + steps) > MOST_WEIGHTS:
-            said = (
-                f"{kinds:,} kinds of people, {self.chains:,} chains of {states:,} "
-                f"states, up to {self.longest:,} events"
-            )
+        of_people = kinds * (people_width + all_states)
+        of_events = all_states * (event_width + steps)
+        if of_people + of_events > MOST_WEIGHTS:
             raise ConfigError(
-                f"a mixture of {said} a person, is larger than {MOST_WEIGHTS:,}."
+                f"a mixture of {kinds:,} kinds of people, {self.chains:,} chains of "
+                f"{states:,} states, up to {self.longest:,} events a person, is larger "
+                f"than {MOST_WEIGHTS:,}."
             )
-        self.person_logits = nn.Parameter(torch.zeros(kinds, sum(people)))
-        self.event_logits = nn.Parameter(torch.zeros(self.chains * states, sum(events)))
+        later = states - self.firsts
+        self.person_logits = nn.Parameter(torch.zeros(kinds, people_width))
+        self.event_logits = nn.Parameter(torch.zeros(all_states, event_width))
         self.first_logits = nn.Parameter(torch.zeros(self.chains, self.firsts))
-        self.next_logits = nn.Parameter(
-            torch.zeros(self.chains, states, states - self.firsts)
-        )
-        self.person_softmax, self.event_softmax = (
-            BlockSoftmax(self.people),
-            BlockSoftmax(self.events),
-        )
-        closed = torch.zeros(states, sum(events))
-        mine = torch.zeros(kinds, self.chains)
+        self.next_logits = nn.Parameter(torch.zeros(self.chains, states, later))
+        self.person_softmax = BlockSoftmax(self.people)
+        self.event_softmax = BlockSoftmax(self.events)
+        self._register_constants()
+
+    def _register_constants(self) -> None:
+        """`closed`, `mine`, and what events weigh, for all of them and for those that
+        others follow.
+        """
+        closed = torch.zeros(self.states, sum(self.events))
+        mine = torch.zeros(self.kinds, self.chains)
         if not shapes_only():
-            mine[torch.arange(kinds), torch.arange(kinds) % self.chains] = 1
-            if ordered:
+            kind = torch.arange(self.kinds)
+            mine[kind, kind % self.chains] = 1
+            if self.ordered:
                 closed[: self.firsts, -self.events[-1] : -1] = -torch.inf
                 closed[self.firsts :, -1] = -torch.inf
-        weights = {
-            name: step_weights(self.numbers, less)
-            for name, less in ({"spent": 0} | AHEAD).items()
-        }
-        for name, value in {"closed": closed, "mine": mine, **weights}.items():
-            self.register_buffer(name, value, persistent=False)
+        self.register_buffer("closed", closed, persistent=False)
+        self.register_buffer("mine", mine, persistent=False)
+        for name, less in ({"spent": 0} | AHEAD).items():
+            weights = step_weights(self.numbers, less)
+            self.register_buffer(name, weights, persistent=False)
 
     @property
     def each(self) -> "tuple[MixtureOfChains, ...]":
@@ -228,18 +241,18 @@ class MixtureOfChains(Network):
         first time here.
         """
         logits: Tensor = self.person_logits
+        n_numbers = self.people[-1]
         if self.ordered:
-            gone = torch.zeros(logits.shape[1], device=logits.device)
-            gone[-self.people[-1] - 1] = -torch.inf
-            logits = logits + gone
+            without_missing = torch.zeros(logits.shape[1], device=logits.device)
+            without_missing[-n_numbers - 1] = -torch.inf
+            logits = logits + without_missing
         odds: Tensor = self.person_softmax(logits)
-        return odds[:, : -self.people[-1]], odds[:, -self.people[-1] :]
+        return odds[:, :-n_numbers], odds[:, -n_numbers:]
 
     def event_odds(self) -> Tensor:
         """Of the columns of each state: (chains · states, events' width)."""
-        odds: Tensor = self.event_softmax(
-            self.event_logits + self.closed.repeat(self.chains, 1)
-        )
+        closed = self.closed.repeat(self.chains, 1)
+        odds: Tensor = self.event_softmax(self.event_logits + closed)
         return odds
 
     def chain(self) -> tuple[Tensor, Tensor]:
@@ -249,11 +262,16 @@ class MixtureOfChains(Network):
         first = self.first_logits.softmax(1)
         if not self.ordered:
             return first, first[:, None].expand(-1, self.states, -1)
-        first = functional.pad(first, (0, self.states - self.firsts))
-        return first, functional.pad(self.next_logits.softmax(2), (self.firsts, 0))
+        later = self.states - self.firsts
+        onward = self.next_logits.softmax(2)
+        first = functional.pad(first, (0, later))
+        onward = functional.pad(onward, (self.firsts, 0))
+        return first, onward
 
     def tables(
-        self, people: Rules | None = None, events: Rules | None = None
+        self,
+        people: Rules | None = None,
+        events: Rules | None = None,
     ) -> ChainTables:
         """What is expected of a person drawn at random; every kind, and every state, is
         given the rules by itself.
@@ -269,22 +287,22 @@ class MixtureOfChains(Network):
         spent = along(self.spent, place)  # (chains, levels, states)
         together = self.mine.T @ number  # (chains, levels)
         # (kinds, chains · states): how much of a person's events is in each state
-        held = (number @ spent.transpose(0, 1).flatten(1)).view(
-            self.kinds, self.chains, -1
-        ) * self.mine[:, :, None]
+        by_number = number @ spent.transpose(0, 1).flatten(1)
+        by_chain = by_number.view(self.kinds, self.chains, -1)
+        held = by_chain * self.mine[:, :, None]
         mean = held.flatten(1) @ event  # (kinds, events' width)
+        spent_by_level = together[:, :, None] * spent
         # (levels, events' width)
-        numbered = (together[:, :, None] * spent).transpose(1, 2).flatten(
-            0, 1
-        ).T @ event
+        numbered = spent_by_level.transpose(1, 2).flatten(0, 1).T @ event
 
         def ahead(kind: str, far: int) -> Tensor:
             """Of events, and what so many steps lead to: (events' width, events'
             width).
             """
-            # (chains, states)
-            before = (together[:, :, None] * along(self.get_buffer(kind), place)).sum(1)
-            steps: Tensor = before[:, :, None] * torch.linalg.matrix_power(onward, far)
+            weights = along(self.get_buffer(kind), place)
+            before = (together[:, :, None] * weights).sum(1)  # (chains, states)
+            transitions = torch.linalg.matrix_power(onward, far)
+            steps: Tensor = before[:, :, None] * transitions
             following: Tensor = steps @ event.view(self.chains, self.states, -1)
             return event.T @ following.flatten(0, 1) / self.kinds
 
@@ -305,8 +323,10 @@ class MixtureOfChains(Network):
         )
 
     def rows(self, z: Tensor) -> Tensor:
-        pick = torch.special.ndtr(z[:, 0].double()).mul(self.kinds).long()
-        return self._known(*self.person_odds())[pick.clamp(max=self.kinds - 1)]
+        uniforms = torch.special.ndtr(z[:, 0].double())
+        kind = uniforms.mul(self.kinds).long()
+        known = self._known(*self.person_odds())
+        return known[kind.clamp(max=self.kinds - 1)]
 
     def _known(self, own: Tensor, number: Tensor) -> Tensor:
         """The odds of people's columns, side by side: a person without events has no
@@ -315,10 +335,10 @@ class MixtureOfChains(Network):
         if not self.ordered:
             return torch.cat((own, number), 1)
         size = self.people[-2]
+        others = own[:, :-size]
+        first_time = own[:, -size:-1]
         none = number[:, :1]
-        return torch.cat(
-            (own[:, :-size], own[:, -size:-1] * (1 - none), none, number), 1
-        )
+        return torch.cat((others, first_time * (1 - none), none, number), 1)
 
     def _people(self, known: Tensor, own: Tensor, number: Tensor) -> Tensor:
         """Two-way tables of people's columns."""
@@ -326,10 +346,13 @@ class MixtureOfChains(Network):
         if self.ordered:
             end = own.shape[1]
             begin = end - self.people[-2]
+            first_time = own[:, begin:]
             # who has none has no first
-            pair = own[:, begin:].T @ functional.pad(number[:, 1:], (1, 0)) / self.kinds
+            some = functional.pad(number[:, 1:], (1, 0))
+            pair = first_time.T @ some / self.kinds
             pair[-1, 0] = number[:, 0].mean()
-            people[begin:end, end:], people[end:, begin:end] = pair, pair.T
+            people[begin:end, end:] = pair
+            people[end:, begin:end] = pair.T
         return people
 
     def _places(self, first: Tensor, onward: Tensor) -> Tensor:
@@ -338,7 +361,8 @@ class MixtureOfChains(Network):
         """
         places = [first]
         for _ in range(1, self.longest):
-            places.append((places[-1][:, :, None] * onward).sum(1))
+            steps = places[-1][:, :, None] * onward
+            places.append(steps.sum(1))
         return torch.stack(places, 1)
 
     def draw(self, n: int, uniform: Callable[[int], Tensor]) -> VisitCodes:
@@ -354,16 +378,17 @@ class MixtureOfChains(Network):
         if self.ordered:
             people[level == 0, -2] = self.people[-2] - 1
         low, high = torch.tensor(self.numbers).T[:, level]
-        number = low + (uniform(len(kind)) * (high - low + 1)).long()
+        more = uniform(len(kind)) * (high - low + 1)
+        number = low + more.long()
         starts = functional.pad(number.cumsum(0), (1, 0))
-        return VisitCodes(
-            people.numpy(),
-            self.events_of(kind, number, uniform).numpy(),
-            starts.numpy(),
-        )
+        events = self.events_of(kind, number, uniform)
+        return VisitCodes(people.numpy(), events.numpy(), starts.numpy())
 
     def events_of(
-        self, kind: Tensor, number: Tensor, uniform: Callable[[int], Tensor]
+        self,
+        kind: Tensor,
+        number: Tensor,
+        uniform: Callable[[int], Tensor],
     ) -> Tensor:
         """The events of people of these kinds, so many of each, person by person and in
         order: (events, columns).
@@ -376,36 +401,26 @@ class MixtureOfChains(Network):
         """The same law on finer levels: of every column the level that each is a part
         of, and the logarithm of its share of that.
         """
-        own, theirs = (
-            [len(level) for level, _ in columns] for columns in (people, events)
-        )
         full = MixtureOfChains(
-            own,
-            theirs,
+            [len(level) for level, _ in people],
+            [len(level) for level, _ in events],
             self.numbers,
             ordered=self.ordered,
             kinds=self.kinds,
             chains=self.chains,
             states=self.states,
         )
-        for name, sizes, columns in (
-            ("person_logits", self.people, people),
-            ("event_logits", self.events, events),
-        ):
-            blocks = zip(
-                torch.split(getattr(self, name), [*sizes], 1), columns, strict=True
-            )
-            getattr(full, name).copy_(
-                torch.cat(
-                    [block[:, level] + share for block, (level, share) in blocks], 1
-                )
-            )
+        full.person_logits.copy_(_refined(self.person_logits, self.people, people))
+        full.event_logits.copy_(_refined(self.event_logits, self.events, events))
         full.first_logits.copy_(self.first_logits)
         full.next_logits.copy_(self.next_logits)
         return full
 
     def _walk(
-        self, chain: Tensor, number: Tensor, uniform: Callable[[int], Tensor]
+        self,
+        chain: Tensor,
+        number: Tensor,
+        uniform: Callable[[int], Tensor],
     ) -> Tensor:
         """The state of every event, chain · states + state, person by person and in
         order.
@@ -413,16 +428,15 @@ class MixtureOfChains(Network):
         table, onward = (part.detach().cpu().double() for part in self.chain())
         begin = number.cumsum(0) - number
         states = torch.empty(int(number.sum()), dtype=torch.int64)
-        going = torch.arange(len(chain))
-        source = chain
-        for step in range(int(number.max()) if len(number) else 0):
-            stays = number[going] > step
-            going = going[stays]
-            source = source[stays]
-            source = (
-                chain[going] * self.states + by_kind(source, [table], uniform)[:, 0]
-            )
-            states[begin[going] + step] = source
+        walking = torch.arange(len(chain))
+        current = chain
+        n_steps = int(number.max()) if len(number) else 0
+        for step in range(n_steps):
+            goes_on = number[walking] > step
+            walking = walking[goes_on]
+            next_states = by_kind(current[goes_on], [table], uniform)[:, 0]
+            current = chain[walking] * self.states + next_states
+            states[begin[walking] + step] = current
             table = onward.flatten(0, 1)
         return states
 
@@ -430,7 +444,8 @@ class MixtureOfChains(Network):
     def arguments(cls, description: Mapping[str, Any]) -> dict[str, Any]:
         given = super().arguments(description)
         if not isinstance(given["numbers"], list | tuple) or not isinstance(
-            given["ordered"], bool
+            given["ordered"],
+            bool,
         ):
             raise TypeError("numbers, or whether events are ordered")
         return given
@@ -439,7 +454,17 @@ class MixtureOfChains(Network):
 def some_kinds(n: int, kinds: int, uniform: Callable[[int], Tensor]) -> Tensor:
     """The kinds of `n` people, each as often as the others, in any order."""
     order = torch.argsort(uniform(kinds))
-    return order[torch.arange(n) % kinds][torch.argsort(uniform(n))]
+    in_turn = order[torch.arange(n) % kinds]
+    return in_turn[torch.argsort(uniform(n))]
+
+
+def _refined(logits: Tensor, sizes: Sequence[int], columns: Parts) -> Tensor:
+    """Logits of columns with these sizes, on the finer levels of each."""
+    finer = []
+    blocks = torch.split(logits, list(sizes), 1)
+    for block, (level, log_share) in zip(blocks, columns, strict=True):
+        finer.append(block[:, level] + log_share)
+    return torch.cat(finer, 1)
 
 
 def _put_tied(gram: Tensor, ruled: Ruled, share: Tensor) -> None:

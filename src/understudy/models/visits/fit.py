@@ -24,7 +24,7 @@ Edges: of events without an order nothing is read of those that follow.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import accumulate, combinations, pairwise
 
 import numpy as np
 import torch
@@ -105,14 +105,9 @@ class VisitTables:
     @property
     def people(self) -> float:
         """How many people there are, by the tables of single person columns."""
-        return float(
-            torch.stack(
-                [
-                    self.tables["person", a, a].sum()
-                    for a in range(len(self.layout.people))
-                ]
-            ).mean()
-        )
+        columns = range(len(self.layout.people))
+        totals = [self.tables["person", a, a].sum() for a in columns]
+        return float(torch.stack(totals).mean())
 
 
 def fit_visits(
@@ -160,33 +155,51 @@ def fit_visits(
     parts, ways = _read(tables, there, [own.both for own in ties])
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
-    people = parts[0].tables.ways
-    at = 0
+    widths = [sum(member.people) for member in members]
+    people = torch.split(parts[0].tables.ways, widths)
     rules: list[tuple[Rules | None, Rules | None]] = []
-    for member, events, own in zip(members, ways, ties, strict=True):
-        starts = {
-            member.person_logits: people[at : at + sum(member.people)],
-            member.event_logits: events,
-        }
-        starts |= {
-            member.first_logits: torch.ones(()),
-            member.next_logits: torch.ones(()),
-        }
-        with torch.no_grad():
-            for logits, begin in starts.items():
-                jitter = torch.randn(logits.shape, generator=generator) * _JITTER
-                logits.copy_(begin.clamp(min=_RAREST).log().cpu() + jitter)
-            _begin(member)
-        at += sum(member.people)
-        rules.append(
-            (
-                _rules(member.people[:-1], own.people, there),
-                _rules(member.events, own.events, there),
-            )
-        )
-    mixture = (ChainsTogether(members) if len(members) > 1 else members[0]).to(there)
+    for member, own_people, events, own in zip(
+        members,
+        people,
+        ways,
+        ties,
+        strict=True,
+    ):
+        _initialize(member, own_people, events, generator)
+        person_rules = _rules(member.people[:-1], own.people, there)
+        event_rules = _rules(member.events, own.events, there)
+        rules.append((person_rules, event_rules))
+    if len(members) > 1:
+        mixture: MixtureOfChains | ChainsTogether = ChainsTogether(members)
+    else:
+        (mixture,) = members
+    mixture = mixture.to(there)
     _descend(mixture, parts, rules, steps, rate, watch)
     return mixture.requires_grad_(False)
+
+
+@torch.no_grad()
+def _initialize(
+    member: MixtureOfChains,
+    people: Tensor,
+    events: Tensor,
+    generator: torch.Generator,
+) -> None:
+    """Logits of the one-way tables of people and of events, with jitter that parts the
+    kinds.
+    """
+    even = torch.ones(())
+    starts = {
+        member.person_logits: people,
+        member.event_logits: events,
+        member.first_logits: even,
+        member.next_logits: even,
+    }
+    for logits, probabilities in starts.items():
+        jitter = torch.randn(logits.shape, generator=generator) * _JITTER
+        start = probabilities.clamp(min=_RAREST).log().cpu()
+        logits.copy_(start + jitter)
+    _begin(member)
 
 
 def seconds_of(width: int, longest: int, steps: int, *, bought: bool) -> float:
@@ -194,11 +207,9 @@ def seconds_of(width: int, longest: int, steps: int, *, bought: bool) -> float:
     person. `bought`: levels are no finer than the noise, and the descent comes to its
     end sooner.
     """
-    return (
-        _STOPS[bought]
-        * steps
-        * (_STEP + _PLACE * longest + unit_seconds() * _WIDTH * (width / UNIT) ** 3)
-    )
+    of_products = unit_seconds() * _WIDTH * (width / UNIT) ** 3
+    of_step = _STEP + _PLACE * longest + of_products
+    return _STOPS[bought] * steps * of_step
 
 
 def _begin(member: MixtureOfChains) -> None:
@@ -213,27 +224,28 @@ def _begin(member: MixtureOfChains) -> None:
         firsts = member.firsts
         states = member.event_logits.view(member.chains, member.states, -1)
         states[:, :firsts] = states[:, firsts : 2 * firsts]
-        place = torch.arange(member.states)
-        same = (
-            torch.where(place < firsts, place, place - firsts)[:, None]
-            == place[: member.states - firsts]
-        )
-        member.next_logits.add_(_STAY * same)
+        state = torch.arange(member.states)
+        kind = torch.where(state < firsts, state, state - firsts)
+        same_kind = kind[:, None] == state[: member.states - firsts]
+        member.next_logits.add_(_STAY * same_kind)
 
 
 def _rules(
-    sizes: Sequence[int], ties: Sequence[Tie], device: torch.device
+    sizes: Sequence[int],
+    ties: Sequence[Tie],
+    device: torch.device,
 ) -> Rules | None:
     """Ties that the fit takes in, if there are any."""
-    return (
-        Rules(tuple(sizes), tuple(tie.to(device, torch.float32) for tie in ties))
-        if ties
-        else None
-    )
+    if not ties:
+        return None
+    on_device = [tie.to(device, torch.float32) for tie in ties]
+    return Rules(tuple(sizes), tuple(on_device))
 
 
 def _read(
-    tables: VisitTables, device: torch.device, ties: Sequence[Sequence[Tie]]
+    tables: VisitTables,
+    device: torch.device,
+    ties: Sequence[Sequence[Tie]],
 ) -> "tuple[list[_Part], list[Tensor]]":
     """What the tables say of all people, of those with events of a kind, or of two, and
     the kinds' one-way tables.
@@ -289,25 +301,19 @@ def _read(
         end = f" {titles[place]}".rstrip()
         across = _laid_out(tables, f"across{end}", device)
         events = _laid_out(tables, f"event{end}", device)
-        counts, noise = (
-            torch.cat((torch.cat((first, a), 1), torch.cat((a.T, e), 1)))
-            for first, a, e in zip((own, unread), across, events, strict=True)
-        )
+        counts = _side_by_side(own, across[0], events[0])
+        noise = _side_by_side(unread, across[1], events[1])
         sizes = (*people, *member.events)
         some = read_tables(counts, sizes, noise=noise, ties=given[place])
         ways.append(some.ways[width:])
 
         def side_by_side(
-            chain: TogetherTables, at: int = place
+            chain: TogetherTables,
+            at: int = place,
         ) -> tuple[Tensor, Tensor]:
-            (first, ways), across, own = (
-                chain.people,
-                chain.across(at),
-                chain.members[at],
-            )
-            gram = torch.cat(
-                (torch.cat((first, across), 1), torch.cat((across.T, own.events), 1))
-            )
+            people, ways = chain.people
+            own = chain.members[at]
+            gram = _side_by_side(people, chain.across(at), own.events)
             return gram, torch.cat((ways, own.mean.mean(0)))
 
         never = forbidden(sizes, given[place], device)
@@ -329,8 +335,17 @@ def _read(
     return parts, ways
 
 
+def _side_by_side(people: Tensor, across: Tensor, events: Tensor) -> Tensor:
+    """One Gram matrix of people's columns and of an event's."""
+    upper = torch.cat((people, across), 1)
+    lower = torch.cat((across.T, events), 1)
+    return torch.cat((upper, lower))
+
+
 def _laid_out(
-    tables: VisitTables, kind: str, device: torch.device
+    tables: VisitTables,
+    kind: str,
+    device: torch.device,
 ) -> tuple[Tensor, Tensor]:
     """All tables of one kind, as one matrix, one-way tables on the diagonal, and the
     deviation of the noise.
@@ -338,15 +353,21 @@ def _laid_out(
     rows, columns = tables.layout.sides(kind)
     counts = torch.zeros(sum(rows), sum(columns), dtype=torch.float64)
     noise = torch.full_like(counts, torch.inf)
-    for (one, a, b), table in tables.tables.items():
-        if one == kind:
-            at = (
-                slice(sum(rows[:a]), sum(rows[: a + 1])),
-                slice(sum(columns[:b]), sum(columns[: b + 1])),
-            )
-            counts[at] = table.diag() if table.ndim == 1 else table
-            noise[at] = tables.noise[one, a, b]
+    row_slices = _slices(rows)
+    column_slices = _slices(columns)
+    for block, table in tables.tables.items():
+        block_kind, a, b = block
+        if block_kind == kind:
+            cells = row_slices[a], column_slices[b]
+            counts[cells] = table.diag() if table.ndim == 1 else table
+            noise[cells] = tables.noise[block]
     return counts.to(device), noise.to(device)
+
+
+def _slices(sizes: Sequence[int]) -> list[slice]:
+    """Where each column's levels are among those of all."""
+    bounds = accumulate(sizes, initial=0)
+    return [slice(start, end) for start, end in pairwise(bounds)]
 
 
 class _Part:
@@ -368,23 +389,21 @@ class _Part:
         self.of = of
         self.basis = tables.basis.float()
         self.columns = tables.columns.float()
-        known = (tables.ways, tables.target, tables.measured)
-        self.ways, self.target, self.measured = (
-            (cells * share).float() for cells in known
-        )
-        single = tables.ways_precision.clone()
-        single[:skip] = 0
+        self.ways = (tables.ways * share).float()
+        self.target = (tables.target * share).float()
+        self.measured = (tables.measured * share).float()
+        ways_precision = tables.ways_precision.clone()
+        ways_precision[:skip] = 0
+        self.ways_precision = (ways_precision / share**2).float()
+        self.precision = (tables.precision / share**2).float()
+        self.weight = (tables.weight / share**2).float()
+        threshold = SURE * tables.weight.sqrt()
         empty = tables.empty
         if never is not None:  # what rules forbid is surely empty
-            empty = torch.where(
-                never, torch.maximum(empty, 2 * SURE * tables.weight.sqrt()), empty
-            )
-        inverse = (single, tables.precision, tables.weight)
-        self.ways_precision, self.precision, self.weight = (
-            (cells / share**2).float() for cells in inverse
-        )
+            surely_empty = torch.maximum(empty, 2 * threshold)
+            empty = torch.where(never, surely_empty, empty)
         self.empty = (empty / share).float()
-        self.sure = (empty > SURE * tables.weight.sqrt()).float()
+        self.sure = (empty > threshold).float()
 
     def loss(self, gram: Tensor, ways: Tensor) -> Tensor:
         """Half the squares over their variances, and what people in empty cells cost,
@@ -392,19 +411,18 @@ class _Part:
         """
         pairs = (self._turned(gram) - self.target).square() * self.precision
         single = (ways - self.ways).square() * self.ways_precision
-        return pairs.sum() / 4 + ((gram * self.empty).sum() + single.sum()) / 2
+        in_empty_cells = (gram * self.empty).sum()
+        return pairs.sum() / 4 + (in_empty_cells + single.sum()) / 2
 
     def left(self, gram: Tensor) -> tuple[float, bool, float]:
         """The squared residuals over the noise's; whether no table has more than noise;
         people in empty cells.
         """
-        left = (self._turned(gram) - self.measured).square() * self.weight
-        noise = bool((self.columns.T @ left @ self.columns <= self.tables.most).all())
-        return (
-            float(left.sum()),
-            noise,
-            float((self.columns.T @ (gram * self.sure) @ self.columns).max()),
-        )
+        squares = (self._turned(gram) - self.measured).square() * self.weight
+        by_table = self.columns.T @ squares @ self.columns
+        within_noise = bool((by_table <= self.tables.most).all())
+        strays = self.columns.T @ (gram * self.sure) @ self.columns
+        return float(squares.sum()), within_noise, float(strays.max())
 
     def _turned(self, gram: Tensor) -> Tensor:
         return self.basis.T @ gram @ self.basis
