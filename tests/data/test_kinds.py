@@ -83,8 +83,8 @@ def _cells(rows: Any) -> np.ndarray[Any, Any]:
     if hasattr(rows, "frame"):
         return rows.frame.to_numpy().ravel()
     return np.concatenate(
-        [rows.own.ravel(), rows.events.ravel()]
-        if hasattr(rows, "own")
+        [rows.person_codes.ravel(), rows.events.ravel()]
+        if hasattr(rows, "person_codes")
         else [rows.values.ravel()]
     )
 

@@ -465,7 +465,7 @@ def _first_twice(rows: Any) -> Any:
     times = None if rows.times is None else rows.times[again]
     return replace(
         rows,
-        own=rows.own[order],
+        person_codes=rows.person_codes[order],
         events=rows.events[again],
         times=times,
         starts=np.r_[0, rows.starts + first],

@@ -26,7 +26,7 @@ CEILING = clinic(most_events=4096)
 def people_with(numbers: list[int]) -> Visits:
     total = sum(numbers)
     return Visits(
-        own=np.zeros((len(numbers), 2), dtype=np.int32),
+        person_codes=np.zeros((len(numbers), 2), dtype=np.int32),
         events=np.zeros((total, 2), dtype=np.int32),
         times=np.zeros(total, dtype=np.int64),
         starts=np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64),

@@ -117,7 +117,7 @@ def _rounds_beyond_uses(statement: PrivacyStatement) -> Iterator[str]:
     stands among those that differ.
     """
     for party in statement.parties:
-        max_rounds = len(party.each) or max(1, sum(party.insider.values()))
+        max_rounds = len(party.uses_of_rounds) or max(1, sum(party.insider.values()))
         if party.rounds > max_rounds:
             yield (
                 f"{party.name}: {party.rounds:,} rounds are stated, and its uses "
@@ -262,7 +262,7 @@ def _require_terms(
         "noise": party["noise"],
         "adjacency": stated["adjacency"],
         "local": statement.local,
-        "together": statement.together,
+        "coalition": statement.coalition,
     }
     claimed |= {
         key: person[key]

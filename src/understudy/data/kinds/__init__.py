@@ -140,7 +140,7 @@ class VisitKind(Kind[VisitSchema, Visits]):
         numbers = np.where(is_canary, schema.most_events + _MORE, 1)
         clock = schema.clock
         return Visits(
-            own=np.where(is_canary[:, None], person_codes, 0).astype(np.int32),
+            person_codes=np.where(is_canary[:, None], person_codes, 0).astype(np.int32),
             events=np.where(np.repeat(is_canary, numbers)[:, None], events, 0).astype(
                 np.int32
             ),

@@ -58,7 +58,7 @@ class Visits:
     fine cells (`VisitSchema.fine`).
     """
 
-    own: Codes = field(repr=False)  # (people, declared columns of people)
+    person_codes: Codes = field(repr=False)  # (people, declared columns of people)
     # (events, declared columns of events without the time)
     events: Codes = field(repr=False)
     times: Places | None = field(repr=False)  # (events,), in steps of the time column
@@ -82,7 +82,7 @@ class Visits:
     def take(self, people: Places) -> "Visits":
         starts, event_rows = take_people(self.starts, people)
         times = None if self.times is None else self.times[event_rows]
-        person_codes = self.own[people]
+        person_codes = self.person_codes[people]
         events = self.events[event_rows]
         ids = self.people[people]
         rows_by_column = {
@@ -92,7 +92,7 @@ class Visits:
         loose = {name: self.loose[name][rows] for name, rows in rows_by_column.items()}
         return replace(
             self,
-            own=person_codes,
+            person_codes=person_codes,
             events=events,
             times=times,
             starts=starts,
@@ -111,7 +111,9 @@ class Visits:
         numbers = np.zeros(len(people), dtype=np.int64)
         numbers[index >= 0] = selected.numbers
         none = np.zeros((len(people), 0), dtype=np.int32)
-        return replace(selected, own=none, starts=starts_of(numbers), people=people)
+        return replace(
+            selected, person_codes=none, starts=starts_of(numbers), people=people
+        )
 
     def codes(
         self, rng: "Uniform | None" = None, within: VisitSchema | None = None
@@ -129,7 +131,7 @@ class Visits:
         )
         starts = starts_of(numbers)
         schema = (self.schema if within is None else within).fine
-        columns = [self.own.copy()]
+        columns = [self.person_codes.copy()]
         events = [self.events[counted]]
         for cells, table_schema, rows in (
             (columns, schema.person_schema, slice(None)),

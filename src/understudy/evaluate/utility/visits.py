@@ -211,7 +211,7 @@ def event_codes(
             *(further.among(first.people) for further in further_kinds),
         )
     ]
-    declared = first.own.shape[1]
+    declared = first.person_codes.shape[1]
     shared = codes_by_kind[0].people[:, :declared]
     derived = [
         codes_by_kind[0].people[:, declared:],

@@ -33,7 +33,7 @@ class PriceTerms:
     one_release: bool = False
     common_sample: bool = False
     local: bool = False
-    together: str = ""
+    coalition: str = ""
     unguarded: tuple[str, ...] = ()
     # what the holder's schema says of having been drafted from rows
     drafted: tuple[str, ...] = ()

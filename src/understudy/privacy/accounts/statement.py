@@ -102,7 +102,7 @@ class PartyPrivacy:
     people: int | None
     rounds: int = 1
     # uses of every round, where they may differ: a round costs the dearest
-    each: tuple[Spend, ...] = ()
+    uses_of_rounds: tuple[Spend, ...] = ()
     rehearsal: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -147,7 +147,7 @@ class PartyPrivacy:
             noise=str(stated["noise"]),
             people=stated["people"],
             rounds=stated["rounds"],
-            each=tuple(map(_spend, stated["uses_of_rounds"])),
+            uses_of_rounds=tuple(map(_spend, stated["uses_of_rounds"])),
         )
 
     def spend(self, against: str) -> Spend:
@@ -157,12 +157,13 @@ class PartyPrivacy:
         """What the dearest round used; where rounds may differ, what was paid beside
         them counts as one.
         """
-        if self.each:
+        if self.uses_of_rounds:
             rest = Counter(self.spend(against)) - sum(
-                map(Counter, self.each), Counter()
+                map(Counter, self.uses_of_rounds), Counter()
             )
             return max(
-                (*self.each, rest), key=lambda uses: epsilon(uses, self.budget.delta)
+                (*self.uses_of_rounds, rest),
+                key=lambda uses: epsilon(uses, self.budget.delta),
             )
         return {
             event: -(-count // self.rounds)
@@ -179,8 +180,8 @@ class PrivacyStatement:
     the parties' charges are for one joint release, each for a whole person.
     `common_steps`: the parties' samples are common ones, of at least so many steps;
     None: each party draws its own. `adjacency` says what is protected, a person or
-    less: two worlds that ε holds apart differ in that. `together`: those against whom ε
-    holds each alone, and does not hold where they pool what they know. `local`: it
+    less: two worlds that ε holds apart differ in that. `coalition`: those against whom
+    ε holds each alone, and does not hold where they pool what they know. `local`: it
     holds where all others do, since each person's own device adds all of the noise.
     `outside` lists what ε does not cover, `unguarded` what of the release has no formal
     guarantee.
@@ -193,7 +194,7 @@ class PrivacyStatement:
     one_release: bool = False
     common_steps: int | None = None
     adjacency: str = ADJACENCY
-    together: str = ""
+    coalition: str = ""
     local: bool = False
     outside: tuple[str, ...] = OUTSIDE
     unguarded: tuple[str, ...] = ()
@@ -365,7 +366,7 @@ class PrivacyStatement:
             one_release=bool(person["one_release"]),
             common_steps=person["common_steps"],
             adjacency=str(stated["adjacency"]),
-            together=unbounded[0] if unbounded else "",
+            coalition=unbounded[0] if unbounded else "",
             local=any(against == EVERYBODY for against, _ in pooled),
             outside=tuple(map(str, stated["outside"])),
             unguarded=tuple(map(str, stated["unguarded"])),
@@ -407,7 +408,7 @@ class PrivacyStatement:
             "uses": {
                 view: _uses(party.spend(view)) for view in ("outsider", "insider")
             },
-            "uses_of_rounds": [_uses(uses) for uses in party.each],
+            "uses_of_rounds": [_uses(uses) for uses in party.uses_of_rounds],
             "noise": party.noise,
         }
 
@@ -471,7 +472,7 @@ class PrivacyStatement:
             )
             return holders + how
         if self.one_release:
-            n_releases = len(self.parties[0].each)
+            n_releases = len(self.parties[0].uses_of_rounds)
             releases, same = (
                 ("one release", "release")
                 if n_releases < 2
@@ -491,8 +492,8 @@ class PrivacyStatement:
         """A person's ε against several who pool what they know, where something is
         known of it.
         """
-        if self.together:
-            return [(f"{self.together} together", math.inf)]
+        if self.coalition:
+            return [(f"{self.coalition} together", math.inf)]
         return (
             [(EVERYBODY, max(self.epsilon(None, against) for against in AGAINST))]
             if self.local

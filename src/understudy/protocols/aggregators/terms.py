@@ -196,7 +196,7 @@ class Terms(ABC):
             "max_holders_per_person": self.config.max_holders_per_person,
             "one_release": True,
             "adjacency": in_units(ADJACENCY, self.protects),
-            "together": names,
+            "coalition": names,
             "unguarded": (both,) if self.config.key else (both, whose),
         }
 

@@ -206,7 +206,7 @@ def statement(measurements: Measurements, parties: Parties) -> PrivacyStatement:
             info,
             paid.get(name, gone),
             rounds=max(1, releases),
-            each=tuple(spends),
+            uses_of_rounds=tuple(spends),
         )
         for name, info in record.begun.items()
     )
