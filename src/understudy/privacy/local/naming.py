@@ -71,14 +71,18 @@ class NamingMechanism(LocalMechanism, ABC):
         below `exp`, in case.
         """
         named, options = self.favoured
-        lift = Fraction(math.nextafter(math.nextafter(math.exp(self.epsilon), 0), 0))
-        return math.floor(named * lift / (named * lift + options - named) * GRAIN)
+        below = math.nextafter(math.exp(self.epsilon), 0)
+        lift = Fraction(math.nextafter(below, 0))
+        share = named * lift / (named * lift + options - named)
+        return math.floor(share * GRAIN)
 
     @property
     def odds(self) -> Fraction:
         """How much likelier a favoured option is than another, exactly: at most e^ε."""
-        (named, options), kept_count = self.favoured, self.kept_reports
-        return Fraction(kept_count * (options - named), (GRAIN - kept_count) * named)
+        named, options = self.favoured
+        favoured_weight = self.kept_reports * (options - named)
+        other_weight = (GRAIN - self.kept_reports) * named
+        return Fraction(favoured_weight, other_weight)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +160,11 @@ class SubsetSelection(NamingMechanism):
         """
         if self.size == 1:
             return rng.integers(self.cells - 1, n, 1)
-        keys = rng.integers(GRAIN, n, self.cells - 1)
-        while bool((repeated := (keys.sort(1).values.diff(dim=1) == 0).any(1)).any()):
-            keys[repeated] = rng.integers(GRAIN, int(repeated.sum()), self.cells - 1)
+        others = self.cells - 1
+        keys = rng.integers(GRAIN, n, others)
+        while bool((repeated := _has_repeats(keys)).any()):
+            n_repeated = int(repeated.sum())
+            keys[repeated] = rng.integers(GRAIN, n_repeated, others)
         return keys.argsort(1)[:, : self.size]
 
     @property
@@ -172,19 +178,21 @@ class SubsetSelection(NamingMechanism):
 
     @property
     def bytes(self) -> int:
-        return self.size * self._digits if self.by_number else math.ceil(self.cells / 8)
+        if self.by_number:
+            return self.size * self._digits
+        return math.ceil(self.cells / 8)
 
     def encode(self, named: Tensor) -> Tensor:
         """Reports as bytes: uint8, (n, bytes)."""
-        numbers = named.numpy()
+        cells = named.numpy()
+        n = len(cells)
         if self.by_number:
-            digits = (
-                numbers.astype(">u2").view(np.uint8).reshape(len(numbers), self.size, 2)
-            )
-            sent = digits[:, :, 2 - self._digits :].reshape(len(numbers), self.bytes)
+            big_endian = cells.astype(">u2").view(np.uint8)
+            digits = big_endian.reshape(n, self.size, 2)
+            sent = digits[:, :, 2 - self._digits :].reshape(n, self.bytes)
         else:
-            bits = np.zeros((len(numbers), self.cells), dtype=np.bool_)
-            np.put_along_axis(bits, numbers, True, axis=1)
+            bits = np.zeros((n, self.cells), dtype=np.bool_)
+            np.put_along_axis(bits, cells, True, axis=1)
             sent = np.packbits(bits, axis=1)
         return torch.from_numpy(np.ascontiguousarray(sent))
 
@@ -193,21 +201,30 @@ class SubsetSelection(NamingMechanism):
         unknown): 0 … size − 1 there.
         """
         raw = sent.numpy()
-        named = np.tile(np.arange(self.size), (len(raw), 1))
+        n = len(raw)
+        named = np.tile(np.arange(self.size), (n, 1))
         if self.by_number:
-            digits = raw.reshape(len(raw), self.size, self._digits).astype(np.int64)
-            cells = (
-                digits[:, :, 0]
-                if self._digits == 1
-                else digits[:, :, 0] * 256 + digits[:, :, 1]
-            )
-            valid = (cells < self.cells).all(1) & (np.diff(cells, axis=1) > 0).all(1)
+            digits = raw.reshape(n, self.size, self._digits).astype(np.int64)
+            cells = digits[:, :, 0]
+            if self._digits == 2:
+                cells = cells * 256 + digits[:, :, 1]
+            is_known = (cells < self.cells).all(1)
+            is_rising = (np.diff(cells, axis=1) > 0).all(1)
+            valid = is_known & is_rising
             named[valid] = cells[valid]
         else:
             bits = np.unpackbits(raw, axis=1)
-            valid = (bits.sum(1) == self.size) & ~bits[:, self.cells :].any(1)
-            named[valid] = np.nonzero(bits[valid])[1].reshape(-1, self.size)
+            has_size = bits.sum(1) == self.size
+            valid = has_size & ~bits[:, self.cells :].any(1)
+            _, cells = np.nonzero(bits[valid])
+            named[valid] = cells.reshape(-1, self.size)
         return torch.from_numpy(named), torch.from_numpy(~valid)
+
+
+def _has_repeats(keys: Tensor) -> Tensor:
+    """Which rows hold a number twice: (n,)."""
+    gaps = keys.sort(1).values.diff(dim=1)
+    return (gaps == 0).any(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +293,9 @@ class NearestCodes(NamingMechanism):
             )
         n = len(scores)
         order = torch.nan_to_num(scores, nan=-torch.inf).argsort(
-            dim=1, descending=True, stable=True
+            dim=1,
+            descending=True,
+            stable=True,
         )
         hit = rng.integers(GRAIN, n) < self.kept_reports
         near = rng.integers(self.near, n)
@@ -305,20 +324,22 @@ class Codebook:
         """One block of all codewords of a person: (codes, width)."""
         first = number * self.codes * self.width // STEP
         stream = keystream(
-            self._key, (person << 64) + first, 2 * self.codes * self.width
+            self._key,
+            (person << 64) + first,
+            2 * self.codes * self.width,
         )
         return _normal(stream).reshape(self.codes, self.width)
 
     def words(self, people: NDArray[np.int64], codes: NDArray[np.int64]) -> Array:
         """One codeword of each of these people: (people, blocks, width)."""
         step = self.width // STEP
-        first = (np.arange(self.blocks) * self.codes + codes[:, None]) * step
+        word = np.arange(self.blocks) * self.codes + codes[:, None]
+        first = word * step
         counters = np.empty((*first.shape, step, 2), np.uint64)
         counters[..., 0] = people[:, None, None]
         counters[..., 1] = first[..., None] + np.arange(step)
-        return _normal(keystream_at(self._key, counters)).reshape(
-            len(people), self.blocks, self.width
-        )
+        numbers = _normal(keystream_at(self._key, counters))
+        return numbers.reshape(len(people), self.blocks, self.width)
 
 
 @cache
@@ -327,14 +348,19 @@ def _largest(codes: int, near: int) -> float:
     of the others are larger).
     """
     grid = np.linspace(-9, 9, 2001)
+    step = grid[1] - grid[0]
     density = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
-    fewer = bdtr(near - 1, codes - 1, ndtr(-grid))
-    return float((grid * density * fewer).sum() * (grid[1] - grid[0]) * codes / near)
+    few_larger = bdtr(near - 1, codes - 1, ndtr(-grid))
+    integral = (grid * density * few_larger).sum() * step
+    return float(integral * codes / near)
 
 
 @cache
 def _quantiles() -> Array:
-    return np.asarray(ndtri((np.arange(1 << 16) + 0.5) / (1 << 16)), dtype=np.float32)
+    """Of the normal law, for every number of two bytes."""
+    numbers = 1 << 16
+    probabilities = (np.arange(numbers) + 0.5) / numbers
+    return np.asarray(ndtri(probabilities), dtype=np.float32)
 
 
 def _normal(stream: NDArray[np.uint8]) -> Array:

@@ -58,7 +58,9 @@ class DuchiValue:
 
     def __call__(self, values: Tensor, rng: Rng) -> Tensor:
         against = reporter.fine(
-            rng, *values.shape, device=values.device
+            rng,
+            *values.shape,
+            device=values.device,
         ) < self.against(values)
         answer = torch.full_like(values, self.bound, dtype=torch.float64).copysign_(
             values
@@ -114,45 +116,52 @@ class Duchi(reporter.MeanMechanism):
             self._signs(updates[rows], rng) for rows in reporter.chunks(updates, _PIECE)
         ]
         return reporter.Report(
-            dims=self.dims, values=torch.cat(parts), scale=self.bound * self.clip
+            dims=self.dims,
+            values=torch.cat(parts),
+            scale=self.bound * self.clip,
         )
 
     def _signs(self, updates: Tensor, rng: Rng) -> Tensor:
         """Half a random word a coordinate: 24 bits round it, as fine as v is itself,
         and one more is `same`.
         """
-        words = rng.integers(2**63, -(-updates.numel() // 2), device=updates.device)
-        halves = words.view(torch.int32)[: updates.numel()].view(updates.shape)
+        device = updates.device
+        n = updates.numel()
+        words = rng.integers(2**63, -(-n // 2), device=device)
+        halves = words.view(torch.int32)[:n].view(updates.shape)
         # beyond the clip: always, never
         level = updates.to(torch.float32).mul(2**23 / self.clip).add_(2**23)
-        # with probability (1 + t) / 2
-        rounded = (halves & (2**24 - 1)).to(torch.float32) < level
-        agree = reporter.fine(rng, len(updates), device=updates.device) >= self.against
-        same = self._agreement(agree, (halves & 2**24).to(torch.bool), rng)
-        return (rounded == same).view(torch.int8).mul_(2).sub_(1)
+        uniforms = (halves & (2**24 - 1)).to(torch.float32)
+        rounded = uniforms < level  # with probability (1 + t) / 2
+        agree = reporter.fine(rng, len(updates), device=device) >= self.against
+        fair = (halves & 2**24).to(torch.bool)
+        same = self._agreement(agree, fair, rng)
+        is_positive = rounded == same
+        return is_positive.view(torch.int8).mul_(2).sub_(1)
 
     def _agreement(self, agree: Tensor, same: Tensor, rng: Rng) -> Tensor:
         """Where the answer agrees with v: uniform over T⁺ where `agree`, else over T⁻;
         `same`: random bits. Flipping all carries T⁺ onto T⁻ without ties, so only ties
         are drawn again; T⁻'s share of ties for itself.
         """
+        dims = self.dims
+        device = same.device
         bits = same.view(torch.uint8)
-        surplus = 2 * bits.sum(1, dtype=torch.int32) - self.dims
+        surplus = 2 * bits.sum(1, dtype=torch.int32) - dims
         while (tied := surplus == 0).any():
-            bits[tied] = rng.integers(
-                2, int(tied.sum()), self.dims, device=same.device
-            ).to(torch.uint8)
-            surplus[tied] = 2 * bits[tied].sum(1, dtype=torch.int32) - self.dims
-        bits ^= ((surplus > 0) != agree).view(torch.uint8)[:, None]
-        if self.dims % 2 == 0:
+            n_tied = int(tied.sum())
+            redrawn = rng.integers(2, n_tied, dims, device=device).to(torch.uint8)
+            bits[tied] = redrawn
+            surplus[tied] = 2 * redrawn.sum(1, dtype=torch.int32) - dims
+        is_wrong_side = (surplus > 0) != agree
+        bits ^= is_wrong_side.view(torch.uint8)[:, None]
+        if dims % 2 == 0:
             share = 1 - self.agreeing / (1 - self.agreeing)  # of T⁻, what is tied
-            half = (
-                ~agree & (reporter.fine(rng, len(agree), device=same.device) < share)
-            ).nonzero()[:, 0]
-            flipped_dims = reporter.subset(
-                rng, self.dims, len(half), self.dims // 2, same.device
-            )
-            same[half] = torch.zeros_like(same[half]).scatter_(1, flipped_dims, True)
+            is_chosen = reporter.fine(rng, len(agree), device=device) < share
+            half = (~agree & is_chosen).nonzero()[:, 0]
+            flipped = reporter.subset(rng, dims, len(half), dims // 2, device)
+            ties = torch.zeros_like(same[half])
+            same[half] = ties.scatter_(1, flipped, True)
         return same
 
 
@@ -194,7 +203,8 @@ class PiecewiseValue:
     @property
     def outer(self) -> int:
         return min(
-            round(self.inner * math.exp(self.window * self.epsilon)), _MOST_CELLS
+            round(self.inner * math.exp(self.window * self.epsilon)),
+            _MOST_CELLS,
         )
 
     @property
@@ -221,7 +231,9 @@ class PiecewiseValue:
         other += self.inner * (other >= first)  # leave the window out
         return self.value(
             torch.where(
-                reporter.fine(rng, *shape, device=device) < self.outside, other, inside
+                reporter.fine(rng, *shape, device=device) < self.outside,
+                other,
+                inside,
             )
         )
 
@@ -266,7 +278,9 @@ class HybridValue:
             rng.uniform(*values.shape, device=values.device) < self.piecewise_share
         )
         return torch.where(
-            piecewise, self.piecewise(values, rng), self.duchi(values, rng)
+            piecewise,
+            self.piecewise(values, rng),
+            self.duchi(values, rng),
         )
 
 
@@ -306,10 +320,15 @@ class Piecewise(reporter.MeanMechanism):
     def report(self, updates: Tensor, rng: Rng) -> reporter.Report:
         updates = reporter.cohort(updates, self.dims)
         indices = reporter.distinct(
-            rng, self.dims, len(updates), self.count, updates.device
+            rng,
+            self.dims,
+            len(updates),
+            self.count,
+            updates.device,
         )
         answers = self.single(
-            reporter.within(updates.gather(1, indices), self.clip), rng
+            reporter.within(updates.gather(1, indices), self.clip),
+            rng,
         )
         return self.claims(answers, indices, self.dims / self.count * self.clip)
 
@@ -365,6 +384,7 @@ class FedSel(reporter.MeanMechanism):
             ]
         )
         answers = self.value(
-            reporter.within(updates.gather(1, indices), self.clip), rng
+            reporter.within(updates.gather(1, indices), self.clip),
+            rng,
         )
         return self.claims(answers, indices, self.clip)

@@ -106,7 +106,8 @@ class Rappor:
             else self.moved
         )
         fewest = max(
-            1, math.ceil(_ODDS / (1 + math.exp(min(self.epsilon / bits_apart, 700.0))))
+            1,
+            math.ceil(_ODDS / (1 + math.exp(min(self.epsilon / bits_apart, 700.0)))),
         )
         return next(
             n for n in count(fewest) if bits_apart * _log_odds(n) <= self.epsilon

@@ -53,9 +53,11 @@ class Report:
         """The sum of all claims: (dims,), float64."""
         if self.indices is None:
             return self.values.sum(0, dtype=torch.float64) * self.scale
-        claims = self.values.to(torch.float64).expand(self.indices.shape).flatten()
-        total = torch.zeros(self.dims, dtype=torch.float64, device=self.values.device)
-        return total.index_add_(0, self.indices.flatten(), claims) * self.scale
+        values = self.values.to(torch.float64)
+        claims = values.expand(self.indices.shape).flatten()
+        total = torch.zeros(self.dims, dtype=torch.float64, device=values.device)
+        total.index_add_(0, self.indices.flatten(), claims)
+        return total * self.scale
 
 
 class Reporter(Protocol):
@@ -173,7 +175,8 @@ def fine(rng: Rng, *shape: int, device: Device) -> Tensor:
     happens, and its absence tells.
     """
     return rng.uniform(*shape, device=device).add_(
-        rng.uniform(*shape, device=device), alpha=2**-53
+        rng.uniform(*shape, device=device),
+        alpha=2**-53,
     )
 
 
@@ -204,7 +207,8 @@ def distinct(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tenso
     """
     picks = rng.integers(high, rows, size, device=device)
     while (repeated := repeats(picks)).any():
-        picks[repeated] = rng.integers(high, int(repeated.sum()), device=device)
+        n_repeated = int(repeated.sum())
+        picks[repeated] = rng.integers(high, n_repeated, device=device)
     return picks
 
 
@@ -215,10 +219,15 @@ def subset(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
     """
     fewer = min(size, high - size)
     hit = torch.zeros(rows, high, dtype=torch.bool, device=device)
-    while (missing := fewer - hit.view(torch.uint8).sum(1, dtype=torch.int32)).any():
-        row = torch.arange(rows, device=device).repeat_interleave(missing)
-        hit.view(-1)[row * high + rng.integers(high, len(row), device=device)] = True
-    return (hit if size == fewer else ~hit).nonzero()[:, 1].view(rows, size)
+    flat = hit.view(-1)
+    counted = hit.view(torch.uint8)
+    every_row = torch.arange(rows, device=device)
+    while (missing := fewer - counted.sum(1, dtype=torch.int32)).any():
+        row = every_row.repeat_interleave(missing)
+        darts = rng.integers(high, len(row), device=device)
+        flat[row * high + darts] = True
+    inside = hit if size == fewer else ~hit
+    return inside.nonzero()[:, 1].view(rows, size)
 
 
 @dataclass(frozen=True)
@@ -239,7 +248,8 @@ class TopSets:
         smaller_is_top = 2 * top <= dims
         _, smaller = scores.topk(size, dim=1, largest=smaller_is_top, sorted=False)
         in_smaller = torch.zeros_like(scores, dtype=torch.bool)
-        return cls(smaller, in_smaller.scatter_(1, smaller, True), smaller_is_top)
+        in_smaller.scatter_(1, smaller, True)
+        return cls(smaller, in_smaller, smaller_is_top)
 
     def pick(self, inside: Tensor, rng: Rng, *, repeat: bool = False) -> Tensor:
         """An index for each slot of `inside` (n, h): from the row's top set where True,
@@ -255,7 +265,8 @@ class TopSets:
         pending = torch.ones_like(inside)
         while pending.any():
             row = pending.nonzero()[:, 0]
-            listed = self.smaller[row, rng.integers(size, len(row), device=device)]
+            place = rng.integers(size, len(row), device=device)
+            listed = self.smaller[row, place]
             any_index = rng.integers(dims, len(row), device=device)
             picks[pending] = torch.where(from_smaller[pending], listed, any_index)
             pending = ~from_smaller & self.in_smaller.gather(1, picks)

@@ -74,7 +74,9 @@ class Selection(reporter.LocalMechanism, ABC):
         ]
         indices = torch.cat(parts).to(torch.int32)
         return reporter.Report(
-            dims=self.dims, values=sign.to(torch.int8), indices=indices
+            dims=self.dims,
+            values=sign.to(torch.int8),
+            indices=indices,
         )
 
 
@@ -146,17 +148,19 @@ def _best(chance: NDArray[np.float64], epsilon: float) -> SelectionParameters:
     """Compare the thresholds 1, …, h by E[ν | ν_th] (Eq. 3.12), whose sums have been
     divided by e^ε · Σω.
     """
-    tail, hits_tail = (
-        np.cumsum(part[::-1])[::-1]
-        for part in (chance, chance * np.arange(len(chance)))
-    )
+    hits = chance * np.arange(len(chance))
+    tail = np.cumsum(chance[::-1])[::-1]
+    hits_tail = np.cumsum(hits[::-1])[::-1]
     low = math.exp(-epsilon)
-    expected = (low * hits_tail[0] + (1 - low) * hits_tail[1:]) / (
-        low + (1 - low) * tail[1:]
-    )
+    weighted_hits = low * hits_tail[0] + (1 - low) * hits_tail[1:]
+    total = low + (1 - low) * tail[1:]
+    expected = weighted_hits / total
     best = int(expected.argmax())
     return SelectionParameters(
-        best + 1, float(expected[best]), chance, float(tail[best + 1])
+        best + 1,
+        float(expected[best]),
+        chance,
+        float(tail[best + 1]),
     )
 
 
@@ -206,10 +210,15 @@ class Naive(Selection):
 
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
         inside = reporter.fine(
-            rng, len(scores), self.chosen, device=scores.device
+            rng,
+            len(scores),
+            self.chosen,
+            device=scores.device,
         ) >= float(self.single.law[0])
         return reporter.TopSets.from_scores(scores, self.top).pick(
-            inside, rng, repeat=True
+            inside,
+            rng,
+            repeat=True,
         )
 
 
@@ -254,13 +263,18 @@ class Proportional(Selection):
         top_set = ranks.topk(self.top, dim=1, sorted=False).indices
         top_set += self.dims * (scores.gather(1, top_set) < 0)
         members = torch.zeros(
-            len(scores), 2 * self.dims, dtype=torch.bool, device=scores.device
+            len(scores),
+            2 * self.dims,
+            dtype=torch.bool,
+            device=scores.device,
         )
         inside = (
             reporter.categorical(self.choice.law, len(scores), rng, scores.device) == 1
         )
         return reporter.TopSets(
-            top_set, members.scatter_(1, top_set, True), smaller_is_top=True
+            top_set,
+            members.scatter_(1, top_set, True),
+            smaller_is_top=True,
         ).pick(inside[:, None], rng)
 
     def report(self, updates: Tensor, rng: Rng) -> reporter.Report:
@@ -271,7 +285,9 @@ class Proportional(Selection):
         )
         sign = 1 - 2 * (signed >= self.dims).to(torch.int8)
         return reporter.Report(
-            dims=self.dims, values=sign, indices=(signed % self.dims).to(torch.int32)
+            dims=self.dims,
+            values=sign,
+            indices=(signed % self.dims).to(torch.int32),
         )
 
 
@@ -332,7 +348,10 @@ class SubMds(Selection):
     @cached_property
     def inner(self) -> EmMds:
         size = largest_size(
-            dims=self.inputs, top=self.top, epsilon=self.epsilon, share=self.wanted
+            dims=self.inputs,
+            top=self.top,
+            epsilon=self.epsilon,
+            share=self.wanted,
         )
         return EmMds(dims=self.inputs, top=self.top, chosen=size, epsilon=self.epsilon)
 
@@ -348,7 +367,11 @@ class SubMds(Selection):
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
         # (n, d̃), ascending
         inputs = reporter.subset(
-            rng, self.dims, len(scores), self.inputs, scores.device
+            rng,
+            self.dims,
+            len(scores),
+            self.inputs,
+            scores.device,
         )
         return inputs.gather(1, self.inner.choose(scores.gather(1, inputs), rng))
 
