@@ -68,7 +68,8 @@ class Generator(GeneratorParts):
         folded = None if like is None else fold(like, self.schema)
         asked = SampleRequest(where, weights, folded, draw)
         return unfold(
-            sampler_of(self.schema).sample(self, n, FastRng(seed), asked), self.schema
+            sampler_of(self.schema).sample(self, n, FastRng(seed), asked),
+            self.schema,
         )
 
     def tables(
@@ -85,12 +86,19 @@ class Generator(GeneratorParts):
         of people one of whose events of each kind, taken together, meet it.
         """
         tables = sampler_of(self.schema).tables(
-            self, n, FastRng(seed), SampleRequest(where, weights)
+            self,
+            n,
+            FastRng(seed),
+            SampleRequest(where, weights),
         )
         return {name: unfold(frame, self.schema) for name, frame in tables.items()}
 
     def complete(
-        self, frame: pd.DataFrame, *, draws: int = 1, seed: int | None = None
+        self,
+        frame: pd.DataFrame,
+        *,
+        draws: int = 1,
+        seed: int | None = None,
     ) -> pd.DataFrame:
         """Each row of the frame, with what it lacks drawn from the model given what it
         has; with `draws`, so often. What is there stays. A gap gets a value; a column
@@ -103,7 +111,11 @@ class Generator(GeneratorParts):
         )
 
     def predict_proba(
-        self, frame: pd.DataFrame, target: str, *, seed: int | None = None
+        self,
+        frame: pd.DataFrame,
+        target: str,
+        *,
+        seed: int | None = None,
     ) -> pd.DataFrame:
         """The probability of each value (or bin) of a column, for each row, by Bayes'
         rule from the columns it has. `seed` matters to networks that are no mixture,
@@ -116,7 +128,11 @@ class Generator(GeneratorParts):
         )
 
     def expectation(
-        self, frame: pd.DataFrame, target: str, *, seed: int | None = None
+        self,
+        frame: pd.DataFrame,
+        target: str,
+        *,
+        seed: int | None = None,
     ) -> "pd.Series[float]":
         """The mean of a numeric column, for each row, as `predict_proba`."""
         return (
@@ -126,7 +142,12 @@ class Generator(GeneratorParts):
         )
 
     def quantile(
-        self, frame: pd.DataFrame, target: str, q: float, *, seed: int | None = None
+        self,
+        frame: pd.DataFrame,
+        target: str,
+        q: float,
+        *,
+        seed: int | None = None,
     ) -> "pd.Series[float]":
         """The value below which a numeric column lies with probability `q`, for each
         row, as `predict_proba`.
@@ -159,7 +180,10 @@ class Generator(GeneratorParts):
         return self._ask().table(columns, where, rows, FastRng(seed))
 
     def figures(
-        self, *columns: str, where: str | None = None, seed: int | None = None
+        self,
+        *columns: str,
+        where: str | None = None,
+        seed: int | None = None,
     ) -> pd.DataFrame:
         """What a table says in single numbers: people, means, quantiles, correlation
         and odds ratio of two columns. Each by the fit, and as released with its bars,
@@ -174,7 +198,11 @@ class Generator(GeneratorParts):
         return sampler_of(self.schema).answers(self)
 
     def classifier(
-        self, target: str | None = None, *, rows: int = 20_000, seed: int = 0
+        self,
+        target: str | None = None,
+        *,
+        rows: int = 20_000,
+        seed: int = 0,
     ) -> Classifier:
         """Predicts the `target` from everything else. It is made of this generator
         alone, so it costs nothing more. Of a table a network learns from so many drawn
@@ -201,11 +229,18 @@ class Generator(GeneratorParts):
             "price": "none beyond the generator's: nothing but the generator was read",
         }
         return Classifier(
-            network, weights, features, card | {"config": config, "classifier": more}
+            network,
+            weights,
+            features,
+            card | {"config": config, "classifier": more},
         )
 
     def parts(
-        self, n: int, *, seed: int | None = None, draw: str = "sample"
+        self,
+        n: int,
+        *,
+        seed: int | None = None,
+        draw: str = "sample",
     ) -> dict[str, pd.DataFrame | NDArray[Any]]:
         """`n` synthetic people, party by party: a frame of a table, an (n, *shape)
         array of series or images.
@@ -213,7 +248,11 @@ class Generator(GeneratorParts):
         return sampler_of(self.schema).parts(self, n, FastRng(seed), draw)
 
     def visits(
-        self, n: int, *, where: str | None = None, seed: int | None = None
+        self,
+        n: int,
+        *,
+        where: str | None = None,
+        seed: int | None = None,
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         """`n` synthetic people, and their events in order: every event has a person in
         the first table. `where` is a condition on people, with their `number_of_events`

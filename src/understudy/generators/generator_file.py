@@ -142,7 +142,10 @@ def _levels(schema: Described, file: Path) -> Levels | None:
 
 
 def _release(
-    schema: Described, levels: Levels | None, card: Mapping[str, Any], file: Path
+    schema: Described,
+    levels: Levels | None,
+    card: Mapping[str, Any],
+    file: Path,
 ) -> Release | None:
     """What was released, where the card lists it."""
     if "release" not in card:

@@ -48,22 +48,36 @@ HIDDEN = 96  # units of the network that learns from drawn rows
 
 class TableSampler(Sampler):
     def sample(
-        self, generator: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
+        self,
+        generator: GeneratorParts,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
     ) -> pd.DataFrame:
         schema: Any = generator.schema
         if not schema.rules:
             return self._sample(generator, n, rng, request)
         return keeping(
-            n, lambda count: self._sample(generator, count, rng, request), schema
+            n,
+            lambda count: self._sample(generator, count, rng, request),
+            schema,
         )
 
     def _sample(
-        self, generator: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
+        self,
+        generator: GeneratorParts,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
     ) -> pd.DataFrame:
         request.check()
         if request.conditioned:
             return self.answers(generator).sample(
-                n, rng, where=request.where, weights=request.weights, like=request.like
+                n,
+                rng,
+                where=request.where,
+                weights=request.weights,
+                like=request.like,
             )
         network = generator.network
         codec: Any = generator.levels or Codec(generator.schema)  # type: ignore[arg-type]
@@ -95,7 +109,11 @@ class TableSampler(Sampler):
         )
 
     def classifier(
-        self, generator: GeneratorParts, target: str, rows: int, seed: int
+        self,
+        generator: GeneratorParts,
+        target: str,
+        rows: int,
+        seed: int,
     ) -> LearnedClassifier:
         whole(rows=rows)
         schema: Any = generator.schema
@@ -124,7 +142,11 @@ class TableSampler(Sampler):
 
 class ArraySampler(Sampler):
     def sample(
-        self, generator: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
+        self,
+        generator: GeneratorParts,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
     ) -> pd.DataFrame:
         request.check()
         if request.conditioned:
@@ -139,7 +161,11 @@ class ArraySampler(Sampler):
         return label
 
     def classifier(
-        self, generator: GeneratorParts, target: str, rows: int, seed: int
+        self,
+        generator: GeneratorParts,
+        target: str,
+        rows: int,
+        seed: int,
     ) -> LearnedClassifier:
         network = generator.network
         schema: Any = generator.schema
@@ -157,7 +183,9 @@ class ArraySampler(Sampler):
 
 
 def labelled(
-    generator: GeneratorParts, n: int, rng: FastRng
+    generator: GeneratorParts,
+    n: int,
+    rng: FastRng,
 ) -> tuple[NDArray[np.float32], Codes | None]:
     """Series or images in [0, 1], (n, *shape), and their classes where the network
     knows them.
@@ -177,7 +205,11 @@ def labelled(
 
 class MixedSampler(Sampler):
     def sample(
-        self, generator: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
+        self,
+        generator: GeneratorParts,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
     ) -> pd.DataFrame:
         request.check()
         if request.conditioned:
@@ -188,7 +220,11 @@ class MixedSampler(Sampler):
         return frame
 
     def parts(
-        self, generator: GeneratorParts, n: int, rng: FastRng, draw: str
+        self,
+        generator: GeneratorParts,
+        n: int,
+        rng: FastRng,
+        draw: str,
     ) -> dict[str, pd.DataFrame | NDArray[Any]]:
         one_of(("sample", "argmax"), draw=draw)
         schema: Any = generator.schema
@@ -203,7 +239,10 @@ class MixedSampler(Sampler):
 
 
 def labelled_images(
-    generator: GeneratorParts, n: int, *, seed: int | None = None
+    generator: GeneratorParts,
+    n: int,
+    *,
+    seed: int | None = None,
 ) -> tuple[NDArray[Any], list[Label]]:
     """`n` images of a pool, (n, height, width) in declared units, and the class of
     each.
@@ -248,7 +287,11 @@ def _pool_labels(pool: Pool, latents: Tensor, card: Mapping[str, Any]) -> list[L
 
 class VisitSampler(Sampler):
     def sample(
-        self, generator: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
+        self,
+        generator: GeneratorParts,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
     ) -> pd.DataFrame:
         schema: Any = generator.schema
         if len(schema.parts) > 1:
@@ -262,7 +305,11 @@ class VisitSampler(Sampler):
         return rows
 
     def tables(
-        self, generator: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
+        self,
+        generator: GeneratorParts,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
     ) -> dict[str, pd.DataFrame]:
         """People, and their events of each kind."""
         if (

@@ -51,12 +51,20 @@ class SampleRequest:
 class Sampler(ABC):
     @abstractmethod
     def sample(
-        self, generator: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
+        self,
+        generator: GeneratorParts,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
     ) -> pd.DataFrame:
         """Synthetic rows as one table."""
 
     def tables(
-        self, generator: GeneratorParts, n: int, rng: FastRng, request: SampleRequest
+        self,
+        generator: GeneratorParts,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
     ) -> dict[str, pd.DataFrame]:
         """The same as the tables that a holder would bring, by name; one without a name
         where there is one.
@@ -64,7 +72,11 @@ class Sampler(ABC):
         return {"": self.sample(generator, n, rng, request)}
 
     def parts(
-        self, generator: GeneratorParts, n: int, rng: FastRng, draw: str
+        self,
+        generator: GeneratorParts,
+        n: int,
+        rng: FastRng,
+        draw: str,
     ) -> dict[str, pd.DataFrame | NDArray[Any]]:
         """Party by party, where these have rows of several kinds."""
         raise ArtefactError("This generator's parties all hold tables: see `sample`.")
@@ -80,7 +92,11 @@ class Sampler(ABC):
         return None
 
     def classifier(
-        self, generator: GeneratorParts, target: str, rows: int, seed: int
+        self,
+        generator: GeneratorParts,
+        target: str,
+        rows: int,
+        seed: int,
     ) -> LearnedClassifier:
         """What predicts the target, made of this generator alone."""
         raise ArtefactError(
@@ -90,7 +106,9 @@ class Sampler(ABC):
 
 
 def network_rows(
-    generator: GeneratorParts, n: int, rng: FastRng
+    generator: GeneratorParts,
+    n: int,
+    rng: FastRng,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Latent points, some at a time, and what the network makes of them."""
     not_negative(n=n)

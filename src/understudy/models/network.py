@@ -343,5 +343,6 @@ class BlockSoftmax(nn.Module):
             for part, group in zip(parts, self.groups, strict=True)
         )
         return torch.cat(
-            [part.softmax(1).flatten(1) for part in grouped], 1
+            [part.softmax(1).flatten(1) for part in grouped],
+            1,
         ).index_select(1, self.back)

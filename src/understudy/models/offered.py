@@ -82,7 +82,8 @@ class _Offered(Network):
             self.register_parameter(
                 name,
                 nn.Parameter(
-                    torch.zeros(shape, dtype=torch.int64), requires_grad=False
+                    torch.zeros(shape, dtype=torch.int64),
+                    requires_grad=False,
                 ),
             )
 
@@ -102,7 +103,11 @@ class OfferedGram(_Offered):
     latent = 1
 
     def __init__(
-        self, sizes: Sequence[int], *, target: int, noise: Sequence[float]
+        self,
+        sizes: Sequence[int],
+        *,
+        target: int,
+        noise: Sequence[float],
     ) -> None:
         super().__init__()
         self._hold(gram_shapes(sizes, target, noise))
@@ -305,7 +310,10 @@ class OfferedMoments(_Offered, InFrame):
 
 
 def moment_shapes(
-    frame: Frame, classes: Any, scales: Sequence[Any], noise: Sequence[Any]
+    frame: Frame,
+    classes: Any,
+    scales: Sequence[Any],
+    noise: Sequence[Any],
 ) -> Shapes:
     """The tensors of an offer, by arithmetic. ConfigError for what no offer has."""
     whole(classes=classes, sides=frame.sides)

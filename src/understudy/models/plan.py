@@ -136,12 +136,20 @@ def plan_of(description: Mapping[str, Any]) -> NetworkPlan:
         "shape" in branch for branch in said.get("branches", ())
     )
     return NetworkPlan(
-        shapes_of(network), _outputs(said) or (), levels, label, said.get("classes")
+        shapes_of(network),
+        _outputs(said) or (),
+        levels,
+        label,
+        said.get("classes"),
     )
 
 
 def pieces(
-    network: Any, n: int, *, most: int, numbers: int = _AT_ONCE
+    network: Any,
+    n: int,
+    *,
+    most: int,
+    numbers: int = _AT_ONCE,
 ) -> Iterator[int]:
     """`n` rows in pieces of at most `most`, and of as few as keep `numbers` numbers, or
     one row.
@@ -223,7 +231,10 @@ _PARTS = ("members", "branches", "parts")
 
 
 def check_claim(
-    description: Any, outputs: Sequence[int], tensors: int, depth: int = _DEPTH
+    description: Any,
+    outputs: Sequence[int],
+    tensors: int,
+    depth: int = _DEPTH,
 ) -> None:
     """Hold a description against what a row has and how many tensors there are.
     ConfigError if it asks for more. `outputs` are the levels of each column of a table,
@@ -364,7 +375,8 @@ class Pool(Network):
     def rows(self, z: Tensor) -> Tensor:
         member, order = self.pick(z).sort(stable=True)
         parts = torch.split(
-            z[order], torch.bincount(member, minlength=len(self.members)).tolist()
+            z[order],
+            torch.bincount(member, minlength=len(self.members)).tolist(),
         )
         some = [
             (network, part)

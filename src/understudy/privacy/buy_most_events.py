@@ -54,7 +54,8 @@ def buy_most_events(
     if ledger.real:
         rng.require_secret(ledger.holder, effect=Effect.NOTHING_CHARGED)
     choice = Exponential(
-        rounded_up(1 / epsilon), sensitivity=max(percent, 100 - percent)
+        rounded_up(1 / epsilon),
+        sensitivity=max(percent, 100 - percent),
     )
     ledger.charge(
         choice.event,
@@ -63,7 +64,8 @@ def buy_most_events(
     )
     bounds = candidates(visits.schema)
     return replace(
-        visits.schema, most_events=bounds[choice(scores(visits, bounds, percent), rng)]
+        visits.schema,
+        most_events=bounds[choice(scores(visits, bounds, percent), rng)],
     )
 
 

@@ -152,7 +152,11 @@ class Quote:
 
 
 def quote(
-    kinds: Kinds, *, epsilon: float, delta: float, gaussian: bool = False
+    kinds: Kinds,
+    *,
+    epsilon: float,
+    delta: float,
+    gaussian: bool = False,
 ) -> Quote | None:
     """The least noise that (ε, δ) pays for; None where there is nothing to buy.
 
@@ -181,7 +185,9 @@ def quote(
 
     def least_noise(kind: type[CountNoise]) -> Quote:
         scale = calibrate(
-            lambda s: {_NOISES[kind](s): looks}, epsilon=epsilon, delta=delta - reveals
+            lambda s: {_NOISES[kind](s): looks},
+            epsilon=epsilon,
+            delta=delta - reveals,
         )
         noise = kind(rounded_up(scale))
         event = ComposedDpEvent([SelfComposedDpEvent(noise.event, looks), *revelations])
@@ -234,11 +240,15 @@ def buy_schema(
     named = tuple(replace(column, name=c) for c, column in declared.items())
     note = "Declared; nothing was bought."
     plain = Schema(
-        columns=named, person=person, rows_are_people=rows_are_people, note=note
+        columns=named,
+        person=person,
+        rows_are_people=rows_are_people,
+        note=note,
     )
     names = [column.name for column in plain.expanded().columns]
     title = _check_header(
-        open_source(source, {}, name), as_they_came(source, names, person)
+        open_source(source, {}, name),
+        as_they_came(source, names, person),
     )
     offer = quote(kinds, epsilon=epsilon, delta=delta, gaussian=gaussian)
     if offer is None:
@@ -308,7 +318,10 @@ def _check_header(raw: Raw, names: Iterable[str]) -> str:
 
 
 def _reader(
-    source: Source, want: Mapping[str, bool], person: str | None, name: str | None
+    source: Source,
+    want: Mapping[str, bool],
+    person: str | None,
+    name: str | None,
 ) -> Callable[[str], "pd.Series[Any]"]:
     """The cells of a column, with one row per person. Of a long table each column is
     read when it is asked for.
@@ -386,7 +399,11 @@ def _values(request: RequestedKind, cells: "pd.Series[Any]") -> Values:
 
 
 def _buy(
-    name: str, request: RequestedKind, values: Values, offer: Quote, rng: Rng
+    name: str,
+    request: RequestedKind,
+    values: Values,
+    offer: Quote,
+    rng: Rng,
 ) -> Column | None:
     """The column with its bought domain, or None where nothing shows."""
     column = request.column(name)
@@ -400,7 +417,9 @@ def _buy(
     if not listed:
         return None
     return Categorical(
-        name=name, categories=(*(v for v in listed if v != OTHER), OTHER), nullable=True
+        name=name,
+        categories=(*(v for v in listed if v != OTHER), OTHER),
+        nullable=True,
     )
 
 
@@ -424,7 +443,9 @@ def _bounds(column: Binned, values: Values, offer: Quote, rng: Rng) -> Column | 
             "hour": {"second": 0, "minute": 0},
         }.get(column.resolution, {})
         return replace(
-            column, low=datetime.combine(days.low, time.min), high=until.replace(**step)
+            column,
+            low=datetime.combine(days.low, time.min),
+            high=until.replace(**step),
         )
     looked = _looked(values, reach(column).edges, offer, rng)
     span = _span(looked, offer)
@@ -461,7 +482,8 @@ def _bounds(column: Binned, values: Values, offer: Quote, rng: Rng) -> Column | 
         unit = 10.0**wide.decimals
         countable = round((bound - parts[start]) * unit) < 2 * DEFAULT_BINS
         wide = replace(
-            wide, bins=round((bound - parts[start]) * unit) + 1 if countable else None
+            wide,
+            bins=round((bound - parts[start]) * unit) + 1 if countable else None,
         )
     return replace(wide, low=wide.bound_at(parts[start]), high=wide.bound_at(bound))
 
@@ -473,12 +495,16 @@ def _span(looked: NDArray[np.int64], offer: Quote) -> range | None:
 
 
 def _looked(
-    values: Values, edges: NDArray[Any], offer: Quote, rng: Rng
+    values: Values,
+    edges: NDArray[Any],
+    offer: Quote,
+    rng: Rng,
 ) -> NDArray[np.int64]:
     """Noisy counts of the cells; what lies beyond the edges is in the outermost
     ones.
     """
     cells = np.searchsorted(edges[1:-1], values, side="right")
     return offer.noise(
-        torch.from_numpy(np.bincount(cells, minlength=len(edges) - 1)), rng
+        torch.from_numpy(np.bincount(cells, minlength=len(edges) - 1)),
+        rng,
     ).numpy()

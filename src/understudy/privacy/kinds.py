@@ -167,7 +167,8 @@ def with_one_of(kinds: Kinds, declared: Sequence[Any]) -> dict[str, str | Column
         grouped = with_groups(columns, declared)
     except SchemaError as error:
         raise ConfigError(
-            error.message, effect=Effect.NOTHING_READ_OR_CHARGED
+            error.message,
+            effect=Effect.NOTHING_READ_OR_CHARGED,
         ) from None
     return {column.name: kinds.get(column.name, column) for column in grouped}
 
@@ -224,7 +225,11 @@ def as_bought(column: Column) -> str | Column:
     if isinstance(column, Integer) and column.written is not None:
         high = A_DAY // TIME_FORMS[column.written] - 1
         return Integer(
-            name=column.name, low=0, high=high, written=column.written, nullable=True
+            name=column.name,
+            low=0,
+            high=high,
+            written=column.written,
+            nullable=True,
         )
     if isinstance(column, Datetime) and column.written is not None:
         return replace(column, low=None, high=None, bins=None, nullable=True)
@@ -327,7 +332,8 @@ def kinds_of(
         }
         if confirmed:
             left_out = drafted.left_out | dict.fromkeys(
-                id_names(drafted.schema.names), IDS
+                id_names(drafted.schema.names),
+                IDS,
             )
             texts = {
                 c for c, kind in kinds_by_column.items() if kind == Categorical.kind

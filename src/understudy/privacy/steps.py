@@ -77,7 +77,10 @@ def _with_resolution(column: Datetime, cells: Cells) -> Datetime:
     if form == PLAIN_TIMES[resolution]:
         form = None
     return Datetime(
-        name=column.name, nullable=column.nullable, resolution=resolution, written=form
+        name=column.name,
+        nullable=column.nullable,
+        resolution=resolution,
+        written=form,
     )
 
 

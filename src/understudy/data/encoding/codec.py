@@ -129,18 +129,24 @@ class Codec:
         return self.one_hot(self._by_column(frame).T, device)
 
     def one_hot(
-        self, codes: Codes | Tensor, device: torch.device | str = "cpu"
+        self,
+        codes: Codes | Tensor,
+        device: torch.device | str = "cpu",
     ) -> Tensor:
         """Codes as one-hot vectors, float32, (rows, width)."""
         codes = self._checked(_array(codes))
         starts = torch.tensor([block.start for block in self.blocks], device=device)
         slots = torch.from_numpy(codes).to(device) + starts  # (n, m), int64
         return torch.zeros(len(codes), self.width, device=device).scatter_(
-            1, slots, 1.0
+            1,
+            slots,
+            1.0,
         )
 
     def decode(
-        self, values: Codes | Tensor, rng: Uniform | None = None
+        self,
+        values: Codes | Tensor,
+        rng: Uniform | None = None,
     ) -> pd.DataFrame:
         """A table from codes (integers) or from one-hot or probability rows (floats, by
         the largest slot). With `rng` a binned value is drawn evenly inside its bin;
@@ -163,7 +169,9 @@ class Codec:
         )
 
     def sample_codes(
-        self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform
+        self,
+        probabilities: NDArray[np.floating] | Tensor,
+        rng: Uniform,
     ) -> Codes:
         """One level per column by the weights in its block, which need not sum to 1;
         never one of weight 0.
@@ -171,7 +179,8 @@ class Codec:
         rows = self._rows(_array(probabilities))
         if (rows < 0).any():
             raise SchemaError(
-                "a probability is below 0.", effect=Effect.NOTHING_SAMPLED
+                "a probability is below 0.",
+                effect=Effect.NOTHING_SAMPLED,
             )
         draws = rng.uniform(len(rows), len(self.blocks)).cpu().numpy()
         codes = np.empty((len(rows), len(self.blocks)), dtype=np.int32)
@@ -180,7 +189,8 @@ class Codec:
             total = heap[:, -1:]
             if not (total > 0).all():
                 raise self.schema.columns[j].error(
-                    "all probabilities of a row are 0.", effect=Effect.NOTHING_SAMPLED
+                    "all probabilities of a row are 0.",
+                    effect=Effect.NOTHING_SAMPLED,
                 )
             # Rounding could lift draw · total up to total, and so past the last slot.
             target = np.minimum(draws[:, j : j + 1] * total, np.nextafter(total, 0))
@@ -190,7 +200,8 @@ class Codec:
     def _largest(self, rows: NDArray[np.floating]) -> Codes:
         rows = self._rows(rows)
         return np.stack(
-            [rows[:, block].argmax(axis=1) for block in self.blocks], axis=1
+            [rows[:, block].argmax(axis=1) for block in self.blocks],
+            axis=1,
         ).astype(np.int32)
 
     def _rows(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -255,7 +266,11 @@ class Levels:
                 f"{len(sizes)}."
             )
         for column, cells, group, weight in zip(
-            self.schema.columns, sizes, self.groups, self.weights, strict=True
+            self.schema.columns,
+            sizes,
+            self.groups,
+            self.weights,
+            strict=True,
         ):
             if group.shape != (cells,) or weight.shape != (cells,):
                 raise column.error(f"its levels are not for its {cells:,} fine cells.")
@@ -288,7 +303,8 @@ class Levels:
                 and ((up_to >= 0) & (up_to <= 1)).all()
             )
             if not good or not np.array_equal(
-                codes_of(column, pd.Series(numbers)), cells
+                codes_of(column, pd.Series(numbers)),
+                cells,
             ):
                 raise column.error(
                     "its numbers that many share are not in their cells, or not of "
@@ -320,7 +336,9 @@ class Levels:
         return merged(self.fine.codes(frame), self.groups)
 
     def sample_codes(
-        self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform
+        self,
+        probabilities: NDArray[np.floating] | Tensor,
+        rng: Uniform,
     ) -> Codes:
         return self.slots.sample_codes(probabilities, rng)
 
@@ -343,7 +361,11 @@ class Levels:
                 self.weights[j],
             )
             frame[name] = moved_to_ends(
-                *ends_of_column, table, frame[name], cells[:, j], draws
+                *ends_of_column,
+                table,
+                frame[name],
+                cells[:, j],
+                draws,
             )
         for j, spikes in self.spikes.items():
             name = self.schema.names[j]
@@ -359,7 +381,10 @@ class Levels:
         return frame
 
     def _cells(
-        self, column: int, levels: NDArray[np.int32], draws: Floats
+        self,
+        column: int,
+        levels: NDArray[np.int32],
+        draws: Floats,
     ) -> NDArray[np.int64]:
         """A fine cell of each level, by inversion: the draws pick a place in the
         level's own heap of weights.
@@ -461,7 +486,8 @@ class Levels:
 
 
 def level_shapes(
-    schema: Schema, shapes_given: Mapping[str, Any]
+    schema: Schema,
+    shapes_given: Mapping[str, Any],
 ) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
     """What `Levels.tensors` has of a table with this schema: each tensor's dtype and
     shape; atoms as many as `shapes_given` has, from 1 to `MOST_SPIKES`.

@@ -374,7 +374,8 @@ def rule_of(schema: AnySchema) -> Slots | Values:
 
 
 def features_of(
-    schema: AnySchema, target: str | None
+    schema: AnySchema,
+    target: str | None,
 ) -> TableFeatures | DeclaredFeatures:
     """How a classifier of `target` reads such rows."""
     return (

@@ -94,7 +94,8 @@ def fine_schema(schema: Schema) -> Schema:
     while most > FAN and sum(_cells(column, most) for column in numbers) > _NODES:
         most //= FAN
     return replace(
-        schema, columns=tuple(_fine(column, most) for column in schema.columns)
+        schema,
+        columns=tuple(_fine(column, most) for column in schema.columns),
     )
 
 
@@ -193,7 +194,9 @@ def _fine(column: Column, most: int) -> Column:
         return replace(
             column,
             bins=_between(
-                _whole(column.low, column.high, most), column.low, column.high
+                _whole(column.low, column.high, most),
+                column.low,
+                column.high,
             ),
         )
     assert isinstance(column, Real)
@@ -249,7 +252,8 @@ def _round_numbers(low: float, high: float, least: float, most: int) -> list[flo
     largest = max(abs(low), abs(high))
     for digits in _DIGITS:
         powers = range(
-            math.floor(math.log10(least)) - 1, math.floor(math.log10(largest)) + 1
+            math.floor(math.log10(least)) - 1,
+            math.floor(math.log10(largest)) + 1,
         )
         sizes = (
             float(f"{lead}e{power}")
@@ -281,7 +285,10 @@ def _spread(low: float, high: float, most: int, unit: float, points: int) -> Flo
 
 
 def _between(
-    edges: set[int] | set[float], low: float, high: float, begin: float | None = None
+    edges: set[int] | set[float],
+    low: float,
+    high: float,
+    begin: float | None = None,
 ) -> tuple[Any, ...]:
     """All edges above `low` and below `high`, which is the last; the first is `begin`,
     or else `low`.
@@ -337,7 +344,9 @@ def moved_to_ends(
         (np.bincount(level)[level] == 1) | (first == 0) | ~(beside[:-2] | beside[2:])
     )
     taken = np.bincount(
-        np.abs(first[apart]) % len(table), weights[: fine.levels][apart], len(table)
+        np.abs(first[apart]) % len(table),
+        weights[: fine.levels][apart],
+        len(table),
     )
     moves = np.flatnonzero(cells < fine.levels)  # those that have a value
     moves = moves[~apart[cells[moves]]]
@@ -359,7 +368,11 @@ def moved_to_ends(
 
 
 def moved(
-    steps: Steps, first: Steps, last: Steps, table: Floats, draws: Floats
+    steps: Steps,
+    first: Steps,
+    last: Steps,
+    table: Floats,
+    draws: Floats,
 ) -> Steps:
     """Each number moved to one that ends as `table` says, between `first` and `last`
     and on the same side of zero.
@@ -399,7 +412,8 @@ def reach(column: Binned) -> Binned:
         ]
         steps = 86400 // column.step if isinstance(column, Datetime) else 1
         return replace(
-            wide, bins=(*(column.bound_at(day * steps) for day in days), wide.high)
+            wide,
+            bins=(*(column.bound_at(day * steps) for day in days), wide.high),
         )
     if isinstance(column, Integer) or (
         isinstance(column, Real) and column.decimals is not None
@@ -415,7 +429,8 @@ def reach(column: Binned) -> Binned:
         return replace(wide, low=edges[0], high=edges[-1], bins=tuple(edges))
     reals = [4.0**power for power in range(_SMALLEST, _LARGEST + 1)] + [kinds.LARGEST]
     return replace(
-        wide, bins=(*(-size for size in reversed(reals)), 0.0, math.ulp(0.0), *reals)
+        wide,
+        bins=(*(-size for size in reversed(reals)), 0.0, math.ulp(0.0), *reals),
     )
 
 
@@ -440,7 +455,9 @@ def bounded(column: Binned, run: Run | None = None) -> Binned:
         else min(max(past - 1, low + _FEWEST), EXACT)
     )
     return replace(
-        column, low=column.bound_at(low / unit), high=column.bound_at(high / unit)
+        column,
+        low=column.bound_at(low / unit),
+        high=column.bound_at(high / unit),
     )
 
 

@@ -96,7 +96,11 @@ class Frame:
 
     @classmethod
     def from_schema(
-        cls, schema: ArraySchema, features: int, *, upright: bool = False
+        cls,
+        schema: ArraySchema,
+        features: int,
+        *,
+        upright: bool = False,
     ) -> "Frame":
         """The frame of these images or series. Of a series all channels of a frequency
         are kept, or none. With `upright`, images are turned before, and the numbers for
@@ -115,13 +119,18 @@ class Frame:
 
     @classmethod
     def declared(
-        cls, schema: ArraySchema, features: int, *, upright: bool = False
+        cls,
+        schema: ArraySchema,
+        features: int,
+        *,
+        upright: bool = False,
     ) -> "Frame":
         """The same with the schema's norm: for sums that pull longer rows in, and
         nothing that trusts their length.
         """
         return replace(
-            cls.from_schema(schema, features, upright=upright), norm=schema.norm or 1.0
+            cls.from_schema(schema, features, upright=upright),
+            norm=schema.norm or 1.0,
         )
 
     @property
@@ -165,7 +174,8 @@ class Frame:
             for n, size in zip(self.shape[: self.sides], sizes, strict=False)
         ]
         flat_index = np.ravel_multi_index(
-            frequency, (*sizes[: self.sides], *self.shape[self.sides :])
+            frequency,
+            (*sizes[: self.sides], *self.shape[self.sides :]),
         )
         for start in range(0, len(values), _CHUNK):
             part = np.rint(
@@ -180,7 +190,9 @@ class Frame:
                 part = standing.numpy().reshape(part.shape)
             for side, basis in enumerate(bases):
                 part = np.moveaxis(
-                    np.moveaxis(part, side + 1, -1) @ basis.T, -1, side + 1
+                    np.moveaxis(part, side + 1, -1) @ basis.T,
+                    -1,
+                    side + 1,
                 )
             flat = part.reshape(len(part), -1)[:, flat_index]
             rows[:, self.poses :] = np.rint(flat / float(UNIT**self.sides))
@@ -232,7 +244,8 @@ class Frame:
             rows = len(part) * self.channels // math.prod(self.shape)
             cells = cells.reshape(rows, -1) + width * np.arange(rows)[:, None]
             out[start : start + rows] = np.bincount(
-                cells.ravel(), minlength=rows * width
+                cells.ravel(),
+                minlength=rows * width,
             ).reshape(rows, width)
         return out
 
@@ -320,7 +333,8 @@ def upright(steps: Tensor) -> tuple[Tensor, Tensor]:
     s = s.clamp(min=1.0)
     covariance = sxy - sx * sy / s
     longest = torch.maximum(
-        torch.maximum(sxx - sx * sx / s, syy - sy * sy / s), torch.ones_like(s)
+        torch.maximum(sxx - sx * sx / s, syy - sy * sy / s),
+        torch.ones_like(s),
     )
     poses_found = torch.stack([covariance / longest, sx / s / 2, sy / s / 2], 1)
     poses = (poses_found * FINE).round().clamp(*_bounds(height, width))
@@ -369,25 +383,33 @@ def _moved(values: Tensor, poses: Tensor, *, back: bool) -> Tensor:
     # a line of each colour after the other
     flat = values.transpose(2, 3).reshape(n * height, -1)
     line_index = (above + lines).long().clamp(0, height - 1) + height * torch.arange(
-        n, device=values.device
+        n,
+        device=values.device,
     )[:, None]
     rows = flat.index_select(0, line_index.flatten()).view(n, height + 1, -1)
     rows = torch.lerp(rows[:, :-1], rows[:, 1:], (down - above)[..., None]).reshape(
-        -1, width
+        -1,
+        width,
     )
     # farther, and all is the edge
     steps = torch.arange(-width, width + 1, device=values.device)[:, None]
     column_index = (steps + torch.arange(width + 1, device=values.device)).clamp(
-        0, width - 1
+        0,
+        width - 1,
     )
     shifts = (
         (left.long().clamp(-width, width) + width).flatten().repeat_interleave(channels)
     )
     rows = rows.gather(1, column_index.index_select(0, shifts)).view(
-        n, height, channels, -1
+        n,
+        height,
+        channels,
+        -1,
     )
     return torch.lerp(
-        rows[..., :-1], rows[..., 1:], (across - left)[:, :, None, None]
+        rows[..., :-1],
+        rows[..., 1:],
+        (across - left)[:, :, None, None],
     ).transpose(2, 3)
 
 

@@ -52,7 +52,8 @@ class Population:
     def __post_init__(self) -> None:
         if not len(self.rows):
             raise SchemaError(
-                "nobody in this population has a row.", effect=Effect.NOTHING_CHARGED
+                "nobody in this population has a row.",
+                effect=Effect.NOTHING_CHARGED,
             )
 
     @property
@@ -68,7 +69,10 @@ class Population:
         # first: a long table's have to be the same ones at every reading that follows
         people = table.people
         return cls.grouped(
-            features, features.rows(table), features.codes(table), people
+            features,
+            features.rows(table),
+            features.codes(table),
+            people,
         )
 
     @classmethod
@@ -116,7 +120,11 @@ class Population:
 
     @classmethod
     def grouped(
-        cls, features: Features, rows: Tensor, codes: Tensor, people: NDArray[Any]
+        cls,
+        features: Features,
+        rows: Tensor,
+        codes: Tensor,
+        people: NDArray[Any],
     ) -> Self:
         """Bring each person's rows together; where they are already, nothing is
         copied.
@@ -146,7 +154,11 @@ class Population:
         return torch.where(sizes > 0, self.starts[people] + offset, 0), sizes > 0
 
     def apart(
-        self, people: Tensor, *, max_rows: int | None = None, rng: Uniform | None = None
+        self,
+        people: Tensor,
+        *,
+        max_rows: int | None = None,
+        rng: Uniform | None = None,
     ) -> Iterator[tuple[Tensor, tuple[Tensor, Tensor, Tensor]]]:
         """The rows of these people in batches of which nobody else's rows change the
         shape: who is in, and `gather`'s. Each is a batch of all `people`, in their
@@ -200,7 +212,11 @@ def population_of(rows: Rows | Population) -> Population:
         people = rows.people  # first: see `Population.from_table`
         return Population.grouped(rule, rule.rows(rows), rule.codes(rows), people)
     return Population(
-        rule, rows.ids, rule.rows(rows), rule.codes(rows), torch.from_numpy(rows.starts)
+        rule,
+        rows.ids,
+        rule.rows(rows),
+        rule.codes(rows),
+        torch.from_numpy(rows.starts),
     )
 
 
@@ -238,7 +254,11 @@ def _sizes(rows_per_person: int | Sequence[int], rows: int) -> NDArray[np.int64]
 
 
 def read_labelled_images(
-    path: str | Path, schema: ImageSchema, *, target: str, labels: Sequence[Label]
+    path: str | Path,
+    schema: ImageSchema,
+    *,
+    target: str,
+    labels: Sequence[Label],
 ) -> Population:
     """The people of a .npz file, with images by this schema and, in the array `target`,
     the class of each.
@@ -249,7 +269,10 @@ def read_labelled_images(
     try:
         people = other_arrays.get(schema.person or "")
         return Population.from_arrays(
-            pixels, other_arrays[target], classes=labels, people=people
+            pixels,
+            other_arrays[target],
+            classes=labels,
+            people=people,
         )
     except SchemaError as error:
         raise error.restated(f"{path.name}: {error.message}") from None

@@ -41,7 +41,9 @@ def likely_run(
     there = torch.cat([inside, inside.new_ones(len(inside), len(beside))], 1)[:, order]
     # People, up to whom the cell is empty.
     most = torch.where(
-        there, (there * falling).cumsum(1) - falling * there.cumsum(1), torch.inf
+        there,
+        (there * falling).cumsum(1) - falling * there.cumsum(1),
+        torch.inf,
     )
     own = torch.where(there & (order < len(counts)), falling, torch.inf)
 

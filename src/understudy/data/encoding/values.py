@@ -55,7 +55,8 @@ def codes_of(column: Column, values: Cells) -> Codes:
             else f"is {values.iloc[row]}, outside {column.domain}"
         )
         raise column.error(
-            f"the value at row {row + 1:,} {problem}.", effect=Effect.NOTHING_COMPUTED
+            f"the value at row {row + 1:,} {problem}.",
+            effect=Effect.NOTHING_COMPUTED,
         )
     return codes.astype(np.int32, copy=False)
 
@@ -117,7 +118,9 @@ def _levels(column: Column, values: Cells) -> NDArray[np.integer]:
             inside &= numbers == np.floor(numbers)
         if len(numbers) < _MANY:
             return np.where(
-                inside, np.searchsorted(column.edges[1:-1], numbers, side="right"), -1
+                inside,
+                np.searchsorted(column.edges[1:-1], numbers, side="right"),
+                -1,
             )
         if inside.all():
             return _places(column)(numbers)
@@ -164,7 +167,8 @@ class _Places:
         ends = np.array([edges[0], edges[-1]], dtype=np.float64)
         low, high = map(int, _rank(ends))
         self.shift = max(
-            0, (high - low).bit_length() - (_FINER * len(edges)).bit_length()
+            0,
+            (high - low).bit_length() - (_FINER * len(edges)).bit_length(),
         )
         self.first_bits = low >> self.shift
         starts = (
@@ -173,7 +177,9 @@ class _Places:
         )
         last = starts + ((1 << self.shift) - 1)
         self.first = np.searchsorted(
-            inner, _ranked(np.maximum(starts, low)), side="right"
+            inner,
+            _ranked(np.maximum(starts, low)),
+            side="right",
         ).astype(np.int32)
         more = (
             np.searchsorted(inner, _ranked(np.minimum(last, high)), side="right")
@@ -193,7 +199,9 @@ class _Places:
         crowded = self.crowded[bits]
         if crowded.any():
             positions[crowded] = np.searchsorted(
-                self.inner[:-1], numbers[crowded], side="right"
+                self.inner[:-1],
+                numbers[crowded],
+                side="right",
             )
         return positions
 
@@ -289,7 +297,9 @@ def cut(column: Column, cuts: Iterable[float] = ()) -> Pieces:
     """
     if not isinstance(column, Binned):
         return Pieces(
-            column, np.arange(column.size, dtype=np.int32), np.ones(column.size)
+            column,
+            np.arange(column.size, dtype=np.int32),
+            np.ones(column.size),
         )
     column_edges = column.edges
     inner = np.array(
@@ -316,7 +326,10 @@ def _sizes(column: Binned, edges: NDArray[Any]) -> NDArray[Any]:
 
 
 def values_of(
-    column: Column, codes: Numbers, inside: Floats, edges: NDArray[Any] | None = None
+    column: Column,
+    codes: Numbers,
+    inside: Floats,
+    edges: NDArray[Any] | None = None,
 ) -> Cells:
     """The values of the levels, or of the pieces between `edges`; `inside` ∈ [0, 1)
     says where in one a value lies.
@@ -392,11 +405,13 @@ def dtype(column: Column) -> "str | pd.CategoricalDtype":
         if isinstance(column, Ordinal) and isinstance(first, str):
             return pd.CategoricalDtype(list(column.categories), ordered=True)
         plain = {bool: "bool", str: "object", float: "float64"}.get(
-            type(first), "int64"
+            type(first),
+            "int64",
         )
     else:
         plain = {"integer": "int64", "real": "float64"}.get(
-            column.kind, "datetime64[ns]"
+            column.kind,
+            "datetime64[ns]",
         )
     return (
         {"bool": "boolean", "int64": "Int64"}.get(plain, plain)
@@ -415,7 +430,9 @@ def places_of(pieces: Pieces, values: Cells) -> NDArray[np.integer]:
     else:
         numbers = numbers_of(column, values)
         pieces_found = np.searchsorted(
-            pieces.edges[1:-1], np.where(np.isnan(numbers), 0, numbers), side="right"
+            pieces.edges[1:-1],
+            np.where(np.isnan(numbers), 0, numbers),
+            side="right",
         )
     return np.where(pd.isna(values.array), len(pieces.level) - 1, pieces_found)
 

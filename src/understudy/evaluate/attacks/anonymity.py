@@ -104,7 +104,8 @@ def _count_bits(fits: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 
 def _match_bits(
-    predicates: Predicates, codes: Codes
+    predicates: Predicates,
+    codes: Codes,
 ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
     """A few predicates at a time, and whether each fits each row, eight rows a byte;
     every test is made once.
@@ -142,7 +143,11 @@ def distinct_predicates(predicates: Predicates) -> Predicates:
 
 
 def singling_out(
-    tables: Attacked, *, columns: int = 3, predicates: int = 1000, seed: int = 0
+    tables: Attacked,
+    *,
+    columns: int = 3,
+    predicates: int = 1000,
+    seed: int = 0,
 ) -> Attack:
     """Attack with up to `predicates` predicates over `columns` columns each; 1 is the
     univariate attack.
@@ -157,7 +162,8 @@ def singling_out(
         return Attack.absent(key, reason)
     if columns > train.shape[1]:
         return Attack.absent(
-            key, f"{columns} columns are needed and the table has {train.shape[1]}."
+            key,
+            f"{columns} columns are needed and the table has {train.shape[1]}.",
         )
     rng = np.random.default_rng([seed, 0])
     table = np.unique(tables.synthetic, axis=0)
@@ -168,7 +174,8 @@ def singling_out(
         guesses = multivariate_predicates(table, space, columns, predicates, rng)
     if not len(guesses):
         return Attack.absent(
-            key, f"no predicate over {columns} columns fits exactly one synthetic row."
+            key,
+            f"no predicate over {columns} columns fits exactly one synthetic row.",
         )
     people = min(len(train), len(holdout))
     inside, outside = _sample_targets(tables, people, rng)
@@ -189,7 +196,11 @@ def singling_out(
 
 
 def singling_out_p_value(
-    guesses: Predicates, inside: Codes, outside: Codes, *, seed: int = 0
+    guesses: Predicates,
+    inside: Codes,
+    outside: Codes,
+    *,
+    seed: int = 0,
 ) -> float:
     """How easily other people in the place of `inside` would be singled out as much
     more than those left.
@@ -213,12 +224,15 @@ def singling_out_p_value(
         for fits, crowd in zip(fitting, crowds, strict=True):
             inside_matches = fits @ sides  # (predicates, draws)
             gain += np.count_nonzero(inside_matches == 1, axis=0) - np.count_nonzero(
-                crowd[:, None] - inside_matches == 1, axis=0
+                crowd[:, None] - inside_matches == 1,
+                axis=0,
             )
         return gain[:, None]
 
     return permutation_p_values(
-        excess, np.arange(len(people)) < len(inside), seed=seed
+        excess,
+        np.arange(len(people)) < len(inside),
+        seed=seed,
     )[0]
 
 
@@ -244,7 +258,11 @@ def univariate_predicates(table: Codes, space: Space) -> Predicates:
 
 
 def multivariate_predicates(
-    table: Codes, space: Space, columns: int, wanted: int, rng: np.random.Generator
+    table: Codes,
+    space: Space,
+    columns: int,
+    wanted: int,
+    rng: np.random.Generator,
 ) -> Predicates:
     """Up to `wanted` distinct predicates that fit exactly one row, each from a random
     row and random columns.
@@ -276,7 +294,11 @@ def multivariate_predicates(
 
 
 def random_predicates(
-    table: Codes, space: Space, columns: int, count: int, rng: np.random.Generator
+    table: Codes,
+    space: Space,
+    columns: int,
+    count: int,
+    rng: np.random.Generator,
 ) -> Predicates:
     """Random columns, random tests, random values among those that the table holds."""
     occurring = [np.unique(column) for column in table.T]
@@ -307,7 +329,10 @@ def _singling_out_rate(n_matches: Ints, first: Ints) -> Rate:
 
 
 def _column_sets(
-    width: int, columns: int, count: int, rng: np.random.Generator
+    width: int,
+    columns: int,
+    count: int,
+    rng: np.random.Generator,
 ) -> Ints:
     keys = rng.random((count, width))
     return np.sort(np.argpartition(keys, columns - 1, axis=1)[:, :columns], axis=1)
@@ -368,7 +393,11 @@ def linkability(
 
 
 def inference(
-    tables: Attacked, secret: int, *, targets: int = 1000, seed: int = 0
+    tables: Attacked,
+    secret: int,
+    *,
+    targets: int = 1000,
+    seed: int = 0,
 ) -> Attack:
     """Guess people's level in column `secret`, by its number, from all others."""
     whole(targets=targets)
@@ -399,7 +428,10 @@ def inference(
 
     inside, outside = _sample_targets(tables, targets, np.random.default_rng([seed, 0]))
     measure = _measure(
-        right(inside), right(outside), _mean_rate(shares[inside[:, secret]]), seed
+        right(inside),
+        right(outside),
+        _mean_rate(shares[inside[:, secret]]),
+        seed,
     )
     note = (
         f"1 column from {len(known_columns)}, nearest of {len(synthetic):,} "
@@ -414,7 +446,9 @@ def inference(
 
 
 def _sample_targets(
-    tables: Attacked, max_people: int, rng: np.random.Generator
+    tables: Attacked,
+    max_people: int,
+    rng: np.random.Generator,
 ) -> list[Codes]:
     """Training people and held-out ones, so many of each by lot."""
     return [
@@ -428,7 +462,8 @@ def _nearest_rows(rows: EncodedRows, people: Codes, seed: list[int]) -> Ints:
 
     def work(distances: Distances, part: slice) -> Ints:
         priorities = np.random.default_rng([*seed, part.start]).random(
-            distances.shape, dtype=np.float32
+            distances.shape,
+            dtype=np.float32,
         )
         priorities[distances > distances.min(axis=1, keepdims=True)] = 2
         return np.asarray(priorities.argmin(axis=1))

@@ -80,7 +80,9 @@ def neighbourhood(
     in_range(0, 1, outliers=outliers or 0)
     outlier_percent = None if outliers is None else round(100 * outliers)
     key = FigureKey(
-        "mia", part="" if score == "share" else score, outliers=outlier_percent
+        "mia",
+        part="" if score == "share" else score,
+        outliers=outlier_percent,
     )
     reason = tables.missing_reason(holdout=2)
     if reason:
@@ -91,7 +93,8 @@ def neighbourhood(
     space = tables.space
     rng = np.random.default_rng([seed, 0])
     outliers_by_group = np.split(
-        _find_outliers(np.concatenate([train, holdout]), space, rng), [len(train)]
+        _find_outliers(np.concatenate([train, holdout]), space, rng),
+        [len(train)],
     )
     count = min(
         targets,
@@ -124,13 +127,20 @@ def neighbourhood(
     outsiders = slice(count, None)
     controls = control[members], control[outsiders]
     measures = ranking(
-        hits[members], hits[outsiders], controls, strata=kinds, seed=seed
+        hits[members],
+        hits[outsiders],
+        controls,
+        strata=kinds,
+        seed=seed,
     )
     return Attack(key=key, measures=measures, note=note, control=count)
 
 
 def _score_people(
-    people: Codes, table: Codes, space: Space, score: str
+    people: Codes,
+    table: Codes,
+    space: Space,
+    score: str,
 ) -> tuple[Floats, float]:
     """The score of every person, members first, and the radius between 0 and 1."""
     rows = EncodedRows(table, space)
@@ -146,7 +156,9 @@ def _score_people(
 
 
 def _find_outliers(
-    real: Codes, space: Space, rng: np.random.Generator
+    real: Codes,
+    space: Space,
+    rng: np.random.Generator,
 ) -> NDArray[np.bool_]:
     """Which real rows are outliers: those furthest, on average, from the real rows;
     ties fall by lot.
@@ -154,7 +166,8 @@ def _find_outliers(
     mean_distances = np.zeros(len(real), dtype=np.int64)
     for j, size in enumerate(space.sizes):
         mean_distances += space.distance_sums(
-            j, np.bincount(real[:, j], minlength=size)
+            j,
+            np.bincount(real[:, j], minlength=size),
         )[real[:, j]]
     order = np.lexsort((rng.random(len(real)), -mean_distances))
     outlying = np.zeros(len(real), dtype=bool)
@@ -204,7 +217,10 @@ def _closer_rate(rows: int, weights: Floats, train: int, holdout: int) -> Rate:
 
 
 def neighbours(
-    tables: Attacked, *, max_rows: int = 5_000, seed: int = 0
+    tables: Attacked,
+    *,
+    max_rows: int = 5_000,
+    seed: int = 0,
 ) -> tuple[Attack, tuple[Figure, ...]]:
     """Whether synthetic rows are closer to training rows than to held-out ones, and how
     close against unseen rows.
@@ -228,13 +244,20 @@ def neighbours(
     t = len(train)
     h = len(holdout)
     synthetic_distances, weights = _nearest_distances(
-        synthetic[sampled_synthetic], pool, t
+        synthetic[sampled_synthetic],
+        pool,
+        t,
     )
     control_distances, control_weights = _nearest_distances(
-        holdout[sampled_holdout], pool, t, own_index=t + sampled_holdout
+        holdout[sampled_holdout],
+        pool,
+        t,
+        own_index=t + sampled_holdout,
     )
     by_luck = permutation_p_values(
-        sum_statistics(weights), np.arange(t + h) < t, seed=seed
+        sum_statistics(weights),
+        np.arange(t + h) < t,
+        seed=seed,
     )[0]
     shares = (
         _closer_rate(len(sampled_synthetic), weights, t, h),
@@ -250,7 +273,10 @@ def neighbours(
         "held-out rows"
     )
     closer = Attack(
-        key=FigureKey("closer_to_train"), measures=measures, note=note, control=h
+        key=FigureKey("closer_to_train"),
+        measures=measures,
+        note=note,
+        control=h,
     )
     ends = zip(
         FIGURES,
@@ -285,7 +311,9 @@ def _nearest_distances(
         near = distances == distances.min(axis=1, keepdims=True)
         row, real = np.nonzero(near)
         falls = np.bincount(
-            real, weights=(1 / near.sum(axis=1))[row], minlength=pool.count
+            real,
+            weights=(1 / near.sum(axis=1))[row],
+            minlength=pool.count,
         )
         nearest = distances[:, :train].argmin(axis=1)
         first = distances[rows_of_block, nearest]
@@ -304,10 +332,13 @@ def _nearest_distances(
 def _measure_copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
     """The share of people whose row stands in the synthetic table."""
     rows, row_ids = np.unique(
-        np.concatenate([train, holdout, synthetic]), axis=0, return_inverse=True
+        np.concatenate([train, holdout, synthetic]),
+        axis=0,
+        return_inverse=True,
     )
     train_ids, holdout_ids, synthetic_ids = np.split(
-        row_ids, [len(train), len(train) + len(holdout)]
+        row_ids,
+        [len(train), len(train) + len(holdout)],
     )
     is_copied = np.bincount(synthetic_ids, minlength=len(rows)) > 0
 
@@ -316,7 +347,8 @@ def _measure_copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
         return clopper_pearson(float(is_copied[ids].mean()) * trials, trials)
 
     p = mean_p_value(
-        is_copied[train_ids].astype(float), is_copied[holdout_ids].astype(float)
+        is_copied[train_ids].astype(float),
+        is_copied[holdout_ids].astype(float),
     )
     # a training person's row among as many rows whose columns are drawn on their own,
     # as they occur
@@ -325,7 +357,8 @@ def _measure_copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
         for column in synthetic.T
     ]
     chances = np.stack(
-        [share[train[:, j]] for j, share in enumerate(shares)], axis=1
+        [share[train[:, j]] for j, share in enumerate(shares)],
+        axis=1,
     ).prod(axis=1)
     by_chance = Rate.from_exact(float(np.mean(1 - (1 - chances) ** len(synthetic))))
     return Measure("copies", rate(train_ids), rate(holdout_ids), by_chance, p)

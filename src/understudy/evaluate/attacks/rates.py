@@ -147,7 +147,8 @@ def top_half(members: Scores, outsiders: Scores) -> Rate:
 
 
 def membership_statistics(
-    members: Scores, outsiders: Scores
+    members: Scores,
+    outsiders: Scores,
 ) -> Callable[[Assignments], Floats]:
     """`top_half`, `auc` and `tpr` of other members among the same people, as many:
     (draws, people) → (draws, 3).
@@ -167,7 +168,8 @@ def membership_statistics(
     k = FALSE_POSITIVE_RATE * n
 
     def running_counts(
-        assignments: Assignments, max_people: int
+        assignments: Assignments,
+        max_people: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Members and outsiders down to each score, beginning with none, as far as
         `max_people` or to the end.
@@ -212,7 +214,8 @@ def tpr(members: Scores, outsiders: Scores) -> Rate:
     n = len(outsiders)
     _check_counts(0, min(m, n))
     levels, ranks = np.unique(
-        -np.concatenate([members, outsiders]), return_inverse=True
+        -np.concatenate([members, outsiders]),
+        return_inverse=True,
     )
     caught, accused = (
         np.concatenate([[0], np.cumsum(np.bincount(part, minlength=len(levels)))])
@@ -261,7 +264,8 @@ def _auc_low(value: float, m: int, n: int) -> float:
 def _check_counts(successes: float, trials: float) -> tuple[float, float]:
     if not 0 <= successes <= trials or not trials > 0:
         raise ConfigError(
-            f"{successes} of {trials} is not a share.", effect=Effect.NOTHING_COMPUTED
+            f"{successes} of {trials} is not a share.",
+            effect=Effect.NOTHING_COMPUTED,
         )
     return float(successes), float(trials)
 
@@ -285,7 +289,10 @@ def permutation_p_values(
     block_size = max(1, min(100, MAX_BLOCK // max(1, len(took_part))))
     as_good = np.empty((0, len(observed)), bool)
     sampled = _shared_assignments(
-        took_part.tobytes(), kinds.astype(np.int64).tobytes(), seed, block_size
+        took_part.tobytes(),
+        kinds.astype(np.int64).tobytes(),
+        seed,
+        block_size,
     )
     while len(as_good) < DRAWS and (as_good.sum(axis=0) < MAX_EXCEEDED).any():
         assignments = sampled.block(len(as_good) // block_size)[: DRAWS - len(as_good)]
@@ -295,11 +302,17 @@ def permutation_p_values(
 
 @lru_cache(maxsize=4)
 def _shared_assignments(
-    took_part: bytes, kinds: bytes, seed: int, block_size: int
+    took_part: bytes,
+    kinds: bytes,
+    seed: int,
+    block_size: int,
 ) -> "_SampledAssignments":
     """The attacks of one page ask for the same lots again."""
     return _SampledAssignments(
-        np.frombuffer(took_part, bool), np.frombuffer(kinds, np.int64), seed, block_size
+        np.frombuffer(took_part, bool),
+        np.frombuffer(kinds, np.int64),
+        seed,
+        block_size,
     )
 
 
@@ -328,11 +341,14 @@ class _SampledAssignments:
                 assignments = np.repeat(self.took_part[None], self.block_size, axis=0)
                 for stratum in self.strata:
                     assignments[:, stratum] = self.rng.permuted(
-                        assignments[:, stratum], axis=1
+                        assignments[:, stratum],
+                        axis=1,
                     )
                 self.blocks.append(np.packbits(assignments, axis=1))
         return np.unpackbits(
-            self.blocks[number], axis=1, count=len(self.took_part)
+            self.blocks[number],
+            axis=1,
+            count=len(self.took_part),
         ).view(bool)
 
 
@@ -370,7 +386,8 @@ def fisher(hits: int, people: int, other_hits: int, others: int) -> float:
     from one urn.
     """
     return min(
-        1.0, float(hypergeom.sf(hits - 1, people + others, hits + other_hits, people))
+        1.0,
+        float(hypergeom.sf(hits - 1, people + others, hits + other_hits, people)),
     )
 
 
@@ -382,6 +399,7 @@ def holm(values: Sequence[float]) -> tuple[float, ...]:
     remaining = len(values) - np.arange(len(values))
     adjusted = np.empty(len(values))
     adjusted[order] = np.minimum(
-        1, np.maximum.accumulate(remaining * np.asarray(values, dtype=float)[order])
+        1,
+        np.maximum.accumulate(remaining * np.asarray(values, dtype=float)[order]),
     )
     return tuple(adjusted.tolist())

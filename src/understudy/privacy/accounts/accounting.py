@@ -293,7 +293,9 @@ def _pld(event: DpEvent, grid: float) -> Any:
             return quick.sampled_gaussian(rate, noise, grid)
         case LaplaceDpEvent(noise_multiplier=noise):
             return plds.from_laplace_mechanism(
-                noise, sampling_prob=rate, value_discretization_interval=grid
+                noise,
+                sampling_prob=rate,
+                value_discretization_interval=grid,
             )
         case DiscreteGaussian():
             return quick.discrete_gaussian(inner.sigma, inner.sensitivity, grid)
@@ -307,7 +309,8 @@ def _pld(event: DpEvent, grid: float) -> Any:
         case PureDp():
             return _randomized_response(inner.epsilon, grid)
     raise PrivacyError(
-        f"{event!r} has no privacy loss distribution.", effect=Effect.NOTHING_SENT
+        f"{event!r} has no privacy loss distribution.",
+        effect=Effect.NOTHING_SENT,
     )
 
 
@@ -327,7 +330,9 @@ def _randomized_response(epsilon: float, grid: float) -> Any:
 
 
 def _renyi(
-    uses: frozenset[tuple[DpEvent, int]], delta: float, orders: tuple[float, ...]
+    uses: frozenset[tuple[DpEvent, int]],
+    delta: float,
+    orders: tuple[float, ...],
 ) -> float:
     with np.errstate(all="ignore"):
         total = np.asarray(sum(n * _rdp(event, orders) for event, n in uses))
@@ -350,7 +355,9 @@ def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
             divergence = (powers - np.logaddexp(0, event.epsilon)) / (alpha - 1)
         elif _sampled(event):
             divergence = quick.sampled_divergence(
-                event.sampling_probability, event.event.noise_multiplier, orders
+                event.sampling_probability,
+                event.event.noise_multiplier,
+                orders,
             )
         else:
             divergence = RdpAccountant(orders).compose(event).rdp
@@ -378,7 +385,8 @@ def _computable(event: DpEvent) -> DpEvent:
     match event:
         case PoissonSampledDpEvent():
             return PoissonSampledDpEvent(
-                max(event.sampling_probability, _LEAST_RATE), _computable(event.event)
+                max(event.sampling_probability, _LEAST_RATE),
+                _computable(event.event),
             )
         case GaussianDpEvent() | LaplaceDpEvent() if (
             event.noise_multiplier > _LARGEST_NOISE
@@ -441,7 +449,9 @@ def gaussian_of(epsilon: float, delta: float) -> DpEvent:
     if not delta:
         return PureDp(epsilon)
     noise = calibrate(
-        lambda noise: {GaussianDpEvent(noise): 1}, epsilon=epsilon, delta=delta
+        lambda noise: {GaussianDpEvent(noise): 1},
+        epsilon=epsilon,
+        delta=delta,
     )
     return GaussianDpEvent(noise)
 
@@ -466,7 +476,10 @@ def planned_gaussians(epsilon: float, delta: float) -> Spend | None:
 
 
 def _calibrated_noise(
-    excess_at: Callable[[float], float], *, start: float, tolerance: float
+    excess_at: Callable[[float], float],
+    *,
+    start: float,
+    tolerance: float,
 ) -> float | None:
     """A σ with −tolerance ≤ excess_at(σ) ≤ 0, or within `tolerance` above the root;
     `excess_at` falls with σ.

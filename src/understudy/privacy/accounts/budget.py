@@ -104,7 +104,9 @@ class Budget:
                 "allow publishing one person's row"
             )
             warnings.warn(
-                f"{problem} outright. Choose a smaller δ.", PrivacyWarning, stacklevel=3
+                f"{problem} outright. Choose a smaller δ.",
+                PrivacyWarning,
+                stacklevel=3,
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,7 +114,10 @@ class Budget:
 
 
 def shown(
-    value: float | None, digits: int = 4, *, endless: str = "no guarantee"
+    value: float | None,
+    digits: int = 4,
+    *,
+    endless: str = "no guarantee",
 ) -> str:
     """An ε for a person to read, rounded up: a claim may be too high, never too low.
     None is without end, too.
@@ -278,6 +283,8 @@ def in_units(text: str, unit: str) -> str:
         return text
     words = {"person": unit, "people": PLURALS[unit], "whom": "that", "who": "that"}
     replaced = re.sub(
-        r"\b(person|people|whom|who)\b", lambda word: words[word[0]], text
+        r"\b(person|people|whom|who)\b",
+        lambda word: words[word[0]],
+        text,
     )
     return re.sub(r"\b([Aa]) image\b", r"\1n image", replaced)

@@ -82,13 +82,15 @@ class Entry:
 
 
 def read_entries(
-    rows: Iterable[tuple[Any, ...]], priced: list[Priced]
+    rows: Iterable[tuple[Any, ...]],
+    priced: list[Priced],
 ) -> Iterator[Entry]:
     totals: dict[int, int] = {}
     alike = all(row.view == "both" for row in priced)
     budget: Budget  # the first entry of every ledger sets one
     for (number, when, run, what, people), lines in groupby(
-        rows, key=lambda row: row[:5]
+        rows,
+        key=lambda row: row[:5],
     ):
         counts: dict[int, int] = {}
         for *_, event, count, total, limit, delta, against in lines:
@@ -102,7 +104,10 @@ def read_entries(
 
 
 def _by_view(
-    uses: Mapping[int, int], priced: list[Priced], *, alike: bool
+    uses: Mapping[int, int],
+    priced: list[Priced],
+    *,
+    alike: bool,
 ) -> dict[str, Spend]:
     """What these uses cost in each view; `alike`: whether all views are one."""
     if alike:
@@ -154,7 +159,10 @@ def _kind(entry: Entry) -> tuple[Any, ...]:
 
 
 def lines_of(
-    event: DpEvent, count: int, insider: DpEvent | None, insider_count: int | None
+    event: DpEvent,
+    count: int,
+    insider: DpEvent | None,
+    insider_count: int | None,
 ) -> dict[tuple[DpEvent, str], int]:
     """What is charged, by event and by whose eyes it counts in."""
     outside = flatten(event, count)
@@ -188,11 +196,15 @@ def cost_seen(lines: Mapping[tuple[DpEvent, str], int], view: str) -> Counter[Dp
 
 
 def person_spend(
-    priced: list[Priced], uses: Mapping[int, int], view: str
+    priced: list[Priced],
+    uses: Mapping[int, int],
+    view: str,
 ) -> Counter[DpEvent]:
     """A person's spend: what everyone was charged, and their own uses by event id."""
     return spend_seen(
-        {row.id: row.everyone + uses.get(row.id, 0) for row in priced}, priced, view
+        {row.id: row.everyone + uses.get(row.id, 0) for row in priced},
+        priced,
+        view,
     )
 
 
@@ -215,7 +227,8 @@ def people_texts(people: Iterable[int | str]) -> list[str]:
     values = people.tolist() if hasattr(people, "tolist") else list(people)
     if not {type(value) for value in values} <= {int, str}:
         raise ConfigError(
-            "people must be whole numbers or texts.", effect=Effect.NOTHING_CHARGED
+            "people must be whole numbers or texts.",
+            effect=Effect.NOTHING_CHARGED,
         )
     ids = list(map(str, values))
     if len(set(ids)) < len(ids):

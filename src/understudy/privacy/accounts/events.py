@@ -206,13 +206,15 @@ def _sampled(rate: float, batch: Spend) -> DpEvent:
     if math.isfinite(total):
         return PureDp(amplified(rate, total))
     raise PrivacyError(
-        f"a Poisson sample of {dict(batch)!r} has no price.", effect=Effect.NOTHING_SENT
+        f"a Poisson sample of {dict(batch)!r} has no price.",
+        effect=Effect.NOTHING_SENT,
     )
 
 
 def is_sampled_gaussian(event: DpEvent) -> bool:
     return isinstance(event, PoissonSampledDpEvent) and isinstance(
-        event.event, GaussianDpEvent
+        event.event,
+        GaussianDpEvent,
     )
 
 
@@ -308,7 +310,8 @@ def event_from_json(text: str) -> DpEvent:
         PrivacyError,
     ) as error:
         raise PrivacyError(
-            f"not an event: {text[:200]!r} ({error}).", effect=Effect.NOTHING_SENT
+            f"not an event: {text[:200]!r} ({error}).",
+            effect=Effect.NOTHING_SENT,
         ) from error
     return event
 

@@ -210,7 +210,8 @@ class Ledger(AbstractContextManager["Ledger"]):
             self._store.add_lines(entry, run, lines, booked.people_json(ids))
             if terms is not None:
                 self._store.note_terms(
-                    run, json.dumps(terms.to_dict(), sort_keys=True, ensure_ascii=False)
+                    run,
+                    json.dumps(terms.to_dict(), sort_keys=True, ensure_ascii=False),
                 )
         inside = event_to_json(event if insider is None else insider)
         uses = count if insider_count is None else insider_count
@@ -235,7 +236,11 @@ class Ledger(AbstractContextManager["Ledger"]):
             )
 
     def able(
-        self, event: DpEvent, count: int = 1, *, people: Iterable[int | str]
+        self,
+        event: DpEvent,
+        count: int = 1,
+        *,
+        people: Iterable[int | str],
     ) -> NDArray[np.bool_]:
         """Who of `people`, in their order, `charge` would accept this for now, each
         alone. Writes nothing.
@@ -276,7 +281,9 @@ class Ledger(AbstractContextManager["Ledger"]):
         return [whole] if self._run is None else [self._run, whole]
 
     def _check(
-        self, lines: Mapping[tuple[DpEvent, str], int], ids: list[str] | None
+        self,
+        lines: Mapping[tuple[DpEvent, str], int],
+        ids: list[str] | None,
     ) -> None:
         for run, budget in self._limits():
             priced = self._store.priced(run)
@@ -286,7 +293,9 @@ class Ledger(AbstractContextManager["Ledger"]):
                 # no person has more
                 worst = (
                     booked.person_spend(
-                        priced, {row.id: row.peak for row in priced}, view
+                        priced,
+                        {row.id: row.peak for row in priced},
+                        view,
                     )
                     + cost
                 )
@@ -382,7 +391,11 @@ class Ledger(AbstractContextManager["Ledger"]):
             add_budget(sql, budget, reason.strip())
 
     def change_lifetime(
-        self, *, epsilon: float, reason: str, delta: float | None = None
+        self,
+        *,
+        epsilon: float,
+        reason: str,
+        delta: float | None = None,
     ) -> tuple[Budget, Budget]:
         """Set another budget, for a reason; what it was, and what it is."""
         if not reason.strip():
@@ -391,7 +404,9 @@ class Ledger(AbstractContextManager["Ledger"]):
             )
         before = self.budget
         after = Budget(
-            epsilon, before.delta if delta is None else delta, before.against
+            epsilon,
+            before.delta if delta is None else delta,
+            before.against,
         )
         self.set_budget(after, reason=reason)
         return before, after
@@ -436,7 +451,10 @@ class Ledger(AbstractContextManager["Ledger"]):
         return max(0.0, budget.epsilon - self.spent(person, against=budget.against))
 
     def _highest(
-        self, person: int | str | None, against: str, run: str | None
+        self,
+        person: int | str | None,
+        against: str,
+        run: str | None,
     ) -> tuple[list[Counter[DpEvent]], float]:
         """The spends of which one has the highest price, whatever the prices are, and
         the budget's δ.

@@ -80,7 +80,9 @@ class Store:
     @classmethod
     def memory(cls, holder: str, budget: Budget) -> "Store":
         connection = sqlite3.connect(
-            ":memory:", isolation_level=None, check_same_thread=False
+            ":memory:",
+            isolation_level=None,
+            check_same_thread=False,
         )
         connection.deserialize(_blank())
         _begin(connection, holder, budget)
@@ -126,7 +128,8 @@ class Store:
                 fault = _fault(connection)
                 if fault:
                     raise LedgerError(
-                        f"{path}: {fault}.", effect=Effect.NOTHING_COMPUTED_OR_SENT
+                        f"{path}: {fault}.",
+                        effect=Effect.NOTHING_COMPUTED_OR_SENT,
                     )
                 for setting in (
                     "synchronous=FULL",
@@ -184,7 +187,9 @@ class Store:
         return [Priced(id, _event(text), *rest) for id, text, *rest in rows]
 
     def distinct_tallies(
-        self, people: str | None, run: str | None = None
+        self,
+        people: str | None,
+        run: str | None = None,
     ) -> list[dict[int, int]]:
         """The distinct tallies (event id → uses) among `people`, a JSON list; among all
         for None.
@@ -202,7 +207,8 @@ class Store:
             "(:run IS NULL OR run = :run)"
         )
         rows = self.connection.execute(
-            f"{query} GROUP BY person", {"people": people, "run": run}
+            f"{query} GROUP BY person",
+            {"people": people, "run": run},
         )
         return [{}, *(dict(zip(charged, row, strict=False)) for row in rows)]
 
@@ -222,7 +228,8 @@ class Store:
 
     def has_entry(self, run: str, what: str) -> bool:
         cursor = self.connection.execute(
-            "SELECT 1 FROM entry WHERE run = ? AND what = ? LIMIT 1", (run, what)
+            "SELECT 1 FROM entry WHERE run = ? AND what = ? LIMIT 1",
+            (run, what),
         )
         return cursor.fetchone() is not None
 
@@ -238,11 +245,13 @@ class Store:
             key = (_text(event), view)
             sql.execute("INSERT OR IGNORE INTO event (text, view) VALUES (?, ?)", key)
             (id,) = sql.execute(
-                "SELECT id FROM event WHERE text = ? AND view = ?", key
+                "SELECT id FROM event WHERE text = ? AND view = ?",
+                key,
             ).fetchone()
             if people is None:
                 sql.execute(
-                    "UPDATE event SET everyone = everyone + ? WHERE id = ?", (count, id)
+                    "UPDATE event SET everyone = everyone + ? WHERE id = ?",
+                    (count, id),
                 )
             else:
                 sql.execute(
@@ -280,7 +289,8 @@ class Store:
         """
         self.connection.execute(_TERMS)
         self.connection.execute(
-            "INSERT OR IGNORE INTO terms VALUES (?, ?)", (run, terms)
+            "INSERT OR IGNORE INTO terms VALUES (?, ?)",
+            (run, terms),
         )
 
     def terms(self, run: str) -> list[str]:
@@ -292,7 +302,8 @@ class Store:
         return [
             terms
             for (terms,) in self.connection.execute(
-                "SELECT terms FROM terms WHERE run = ?", (run,)
+                "SELECT terms FROM terms WHERE run = ?",
+                (run,),
             )
         ]
 
@@ -333,27 +344,38 @@ def _blank() -> bytes:
 
 
 def add_entry(
-    connection: sqlite3.Connection, run: str, what: str, people: int | None
+    connection: sqlite3.Connection,
+    run: str,
+    what: str,
+    people: int | None,
 ) -> int:
     values = (datetime.now(UTC).isoformat(timespec="seconds"), run, what, people)
     added = connection.execute(
-        "INSERT INTO entry (at, run, what, people) VALUES (?, ?, ?, ?)", values
+        "INSERT INTO entry (at, run, what, people) VALUES (?, ?, ?, ?)",
+        values,
     )
     return added.lastrowid or 0
 
 
 def add_budget(
-    connection: sqlite3.Connection, budget: Budget, reason: str = ""
+    connection: sqlite3.Connection,
+    budget: Budget,
+    reason: str = "",
 ) -> None:
     entry = add_entry(
-        connection, "", f"budget: {budget}" + (f": {reason}" if reason else ""), None
+        connection,
+        "",
+        f"budget: {budget}" + (f": {reason}" if reason else ""),
+        None,
     )
     values = (entry, budget.epsilon, budget.delta, budget.against)
     connection.execute("INSERT INTO budget VALUES (?, ?, ?, ?)", values)
 
 
 def spend_seen(
-    uses: Mapping[int, int], priced: list[Priced], view: str
+    uses: Mapping[int, int],
+    priced: list[Priced],
+    view: str,
 ) -> Counter[DpEvent]:
     """What uses by event id cost in the eyes of "outsider" or "insider"."""
     spend: Counter[DpEvent] = Counter()
@@ -377,9 +399,11 @@ def explained(where: str) -> Iterator[None]:
             str(error),
         )
         raise LedgerError(
-            f"{where}: {reason}.", effect=Effect.NOTHING_COMPUTED_OR_SENT
+            f"{where}: {reason}.",
+            effect=Effect.NOTHING_COMPUTED_OR_SENT,
         ) from error
     except OSError as error:
         raise LedgerError(
-            f"{where}: {error.strerror}.", effect=Effect.NOTHING_COMPUTED_OR_SENT
+            f"{where}: {error.strerror}.",
+            effect=Effect.NOTHING_COMPUTED_OR_SENT,
         ) from error

@@ -127,12 +127,18 @@ def _connected(grid: float, dots: npt.NDArray[np.int64], deltas: Floats) -> Any:
     masses[dots - dots[0]] = np.append(1 - deltas[0], steps / np.expm1(-gaps))
     masses[dots[:-1] - dots[0]] += steps / np.expm1(gaps)
     return pld_pmf.DensePLDPmf(
-        grid, int(dots[0]), np.maximum(masses, 0), float(deltas[-1]), True
+        grid,
+        int(dots[0]),
+        np.maximum(masses, 0),
+        float(deltas[-1]),
+        True,
     )
 
 
 def _divergence(
-    noise: Any, epsilons: npt.NDArray[Any], last: npt.NDArray[Any]
+    noise: Any,
+    epsilons: npt.NDArray[Any],
+    last: npt.NDArray[Any],
 ) -> Floats:
     """δ at each ε, where what is up to `last` has a loss above it."""
     with np.errstate(over="ignore"):
@@ -178,7 +184,8 @@ def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
             times * float(np.log1p(-losses._infinity_mass)) for losses, times in parts
         )
     spectrum = reduce(
-        np.multiply, (fft.rfft(masses, length) ** times for masses, times in lists)
+        np.multiply,
+        (fft.rfft(masses, length) ** times for masses, times in lists),
     )
     return pld_pmf.DensePLDPmf(
         parts[0][0]._discretization,

@@ -110,7 +110,11 @@ class PartyPrivacy:
 
     @classmethod
     def stated(
-        cls, name: str, info: Mapping[str, Any], spent: Mapping[str, Spend], **more: Any
+        cls,
+        name: str,
+        info: Mapping[str, Any],
+        spent: Mapping[str, Spend],
+        **more: Any,
     ) -> "PartyPrivacy":
         """What was `spent`, in each view, with what the party stated: budget (None: no
         limit), noise and people.
@@ -159,7 +163,8 @@ class PartyPrivacy:
         """
         if self.uses_of_rounds:
             rest = Counter(self.spend(against)) - sum(
-                map(Counter, self.uses_of_rounds), Counter()
+                map(Counter, self.uses_of_rounds),
+                Counter(),
             )
             return max(
                 (*self.uses_of_rounds, rest),
@@ -205,7 +210,9 @@ class PrivacyStatement:
         if not self.parties:
             raise ConfigError("a privacy statement needs at least one party.")
         object.__setattr__(
-            self, "delta", max(party.budget.delta for party in self.parties)
+            self,
+            "delta",
+            max(party.budget.delta for party in self.parties),
         )
 
     @property
@@ -275,7 +282,10 @@ class PrivacyStatement:
         return {party.name: self.epsilon(party.name, against) for party in self.parties}
 
     def _spends_seen(
-        self, parties: list[PartyPrivacy], against: str, max_parties: int | None
+        self,
+        parties: list[PartyPrivacy],
+        against: str,
+        max_parties: int | None,
     ) -> list[Counter[DpEvent]]:
         """Of all these parties, or any `max_parties` of them; an insider's ε is at
         least an outsider's.
@@ -286,18 +296,26 @@ class PrivacyStatement:
         ]
 
     def _price(
-        self, party: PartyPrivacy, against: str, delta: float, *, rounds: bool = False
+        self,
+        party: PartyPrivacy,
+        against: str,
+        delta: float,
+        *,
+        rounds: bool = False,
     ) -> float:
         spends_by_view = [
             [party.round(v) if rounds else party.spend(v)]
             for v in {"outsider", against}
         ]
         return _dearest(
-            (self._joint_spend(spends, None) for spends in spends_by_view), delta
+            (self._joint_spend(spends, None) for spends in spends_by_view),
+            delta,
         )
 
     def _joint_spend(
-        self, spends: list[Spend], max_parties: int | None
+        self,
+        spends: list[Spend],
+        max_parties: int | None,
     ) -> Counter[DpEvent]:
         """All uses; or of each event as many as any `max_parties` of the parties have
         together.

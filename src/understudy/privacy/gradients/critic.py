@@ -97,7 +97,10 @@ def private_critic_gradient(
 
 
 def require_settings(
-    clip_norm: float, noise_multiplier: float, expected_batch: float, penalty: float
+    clip_norm: float,
+    noise_multiplier: float,
+    expected_batch: float,
+    penalty: float,
 ) -> None:
     """Refuse settings under which nothing is protected, or arithmetic cannot be."""
     require_clipping(clip_norm, noise_multiplier)
@@ -177,7 +180,9 @@ def _finite(factors: Tensor) -> Tensor:
 
 
 def _padded(
-    layers: Layers, real: Tensor, fake: Tensor
+    layers: Layers,
+    real: Tensor,
+    fake: Tensor,
 ) -> tuple[Layers, Tensor, Tensor]:
     """Where that pays, all of it with columns and units of zeros: they score nothing,
     and their factors are zeros.
@@ -205,7 +210,11 @@ def require_sound(rows: Tensor) -> Tensor:
 
 
 def _factors(
-    layers: Layers, real: Tensor, fake: Tensor, mix: Tensor, slope: float
+    layers: Layers,
+    real: Tensor,
+    fake: Tensor,
+    mix: Tensor,
+    slope: float,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """For each layer the factors δ (3, batch, out) and a (3, batch, in) of fake, real
     and penalty.
@@ -240,7 +249,10 @@ def through_activation(gradient: Tensor, z: Tensor, slope: float) -> Tensor:
 
 
 def _scales(
-    lefts: Sequence[Tensor], rights: Sequence[Tensor], penalty: float, clip_norm: float
+    lefts: Sequence[Tensor],
+    rights: Sequence[Tensor],
+    penalty: float,
+    clip_norm: float,
 ) -> Tensor:
     """What a person's fake, real and penalty products count in the clipped sum: (3,
     batch); 0 for who is not sound.
@@ -334,7 +346,10 @@ def formed_critic_gradient(
         return scores[0]
 
     def loss(
-        values: dict[str, Tensor], x: Tensor, other: Tensor, share: Tensor
+        values: dict[str, Tensor],
+        x: Tensor,
+        other: Tensor,
+        share: Tensor,
     ) -> Tensor:
         slope = grad(score, argnums=1)(values, torch.lerp(other, x, share))
         square = slope.square().sum()

@@ -57,7 +57,10 @@ def fused(device: torch.device) -> Scales | None:
 
 
 def scales(
-    lefts: Sequence[Tensor], rights: Sequence[Tensor], penalty: float, clip_norm: float
+    lefts: Sequence[Tensor],
+    rights: Sequence[Tensor],
+    penalty: float,
+    clip_norm: float,
 ) -> Tensor:
     """`critic._scales`, for float32 on a GPU."""
     batch = rights[0].shape[1]
@@ -70,13 +73,20 @@ def scales(
         wide = left.shape[2]
         deep = right.shape[2]
         chunk = max(
-            _CHUNK, triton.next_power_of_2(triton.cdiv(max(wide, deep), _TERMS))
+            _CHUNK,
+            triton.next_power_of_2(triton.cdiv(max(wide, deep), _TERMS)),
         )
         step = 1 if wide % _STEP or deep % _STEP else _STEP
         sizes = batch, wide // step, deep // step, number
         factors = left.contiguous(), right.contiguous()
         _layer[(batch,)](
-            *factors, gram, *sizes, FACTOR**2, 2 * TINY, STEP=step, CHUNK=chunk
+            *factors,
+            gram,
+            *sizes,
+            FACTOR**2,
+            2 * TINY,
+            STEP=step,
+            CHUNK=chunk,
         )
     rounding = ULPS * torch.finfo(torch.float32).eps
     _weigh[(triton.cdiv(batch, _PEOPLE),)](

@@ -85,7 +85,11 @@ def add_noise(sums: list[Tensor], deviation: float, rng: Normals) -> list[Tensor
 
 
 def clipped_sums(
-    losses: Tensor, taps: Sequence[Tap], *, clip_norm: float, mask: Tensor | None = None
+    losses: Tensor,
+    taps: Sequence[Tap],
+    *,
+    clip_norm: float,
+    mask: Tensor | None = None,
 ) -> list[Tensor]:
     """The sum over samples of their gradients, each scaled down to `clip_norm` over all
     parameters together. Guarantee: as in `private_sums`, without the noise; and the sum

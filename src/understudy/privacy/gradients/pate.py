@@ -82,7 +82,9 @@ class GradientVote:
         votes = stochastic_sign(gradients.gather(2, indices), rng, clip=self.clip)
         indices += width * torch.arange(rows, device=indices.device)[:, None]
         total = votes.new_zeros(rows * width).index_add_(
-            0, indices.flatten(), votes.flatten()
+            0,
+            indices.flatten(),
+            votes.flatten(),
         )
         return total.view(rows, width)
 
