@@ -31,12 +31,14 @@ def install_library(name: str) -> str:
     """The same for a library by the name it is imported by; a driver that no extra has
     is installed by its own name.
     """
-    found = [
+    extras = [
         extra
         for extra, libraries in EXTRAS.items()
         if name.partition(".")[0] in libraries
     ]
-    return install_line(found[0]) if found else f"pip install {name.partition('.')[0]}"
+    return (
+        install_line(extras[0]) if extras else f"pip install {name.partition('.')[0]}"
+    )
 
 
 def need_extra(

@@ -289,8 +289,8 @@ def read_header(
         isinstance(text, str) for text in metadata.values()
     ):
         raise ValueError("its metadata is no table of texts.")
-    found = {name: _stored(name, entry) for name, entry in header.items()}
-    tensors = sorted(found.items(), key=lambda item: (item[1].start, item[1].end))
+    stored = {name: _stored(name, entry) for name, entry in header.items()}
+    tensors = sorted(stored.items(), key=lambda item: (item[1].start, item[1].end))
     _check_cover(tensors, size - 8 - length)
     return Header(dict(tensors), metadata, 8 + length, size)
 
@@ -313,12 +313,12 @@ def _check_length(length: int, size: int, most: int) -> None:
 
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f'the key "{key}" appears twice in its header.')
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 _decode = json.JSONDecoder(object_pairs_hook=_once).decode

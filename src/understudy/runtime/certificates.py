@@ -165,8 +165,8 @@ def fingerprint(certificate: str | bytes) -> str:
 
 @lru_cache(maxsize=256)
 def common_name(certificate: str | bytes) -> str:
-    found = load(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(found[0].value) if found else ""
+    names = load(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else ""
 
 
 def valid(certificate: str | bytes, now: datetime | None = None) -> bool:

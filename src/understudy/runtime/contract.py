@@ -382,9 +382,9 @@ class Policy:
             )
             return why, f"See `message_mb` in {limits}."
         for name, (low, high) in self.settings.items():
-            told = contract.settings.get(name)
-            if not _within(told, low, high):
-                why = f"{name} = {told!r} is outside {low:g} to {high:g}"
+            setting = contract.settings.get(name)
+            if not _within(setting, low, high):
+                why = f"{name} = {setting!r} is outside {low:g} to {high:g}"
                 return (
                     why,
                     f"Change it in the run file, or see `[settings]` in {limits}.",

@@ -90,8 +90,8 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self._note = folder / "replay.json"
         self._files = [own_file(folder / f"answers.{n}", os.O_RDWR) for n in (0, 1)]
-        found = [entry for file in (0, 1) for entry in self._scan(file)]
-        self.entries = sorted(found, key=lambda entry: entry.serial)
+        scanned = [entry for file in (0, 1) for entry in self._scan(file)]
+        self.entries = sorted(scanned, key=lambda entry: entry.serial)
         self._serial = self.entries[-1].serial if self.entries else 0
         self.position = len(self.entries)
         self.given: tuple[AskId, Answer] | None = None  # the last ask, and what it got
@@ -247,17 +247,18 @@ class Journal:
 
     def _scan(self, file: int) -> list[Entry]:
         """The records of a file that follow from one another."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         while (
-            head := self._head(file, place := found[-1].end if found else 0)
+            head := self._head(file, place := entries[-1].end if entries else 0)
         ) is not None:
             text, front = head
             values = json.loads(text)
             entry = _entry(
                 file, place, place + front + values["answer"] + values["state"], values
             )
-            if found and (
-                entry.serial <= found[-1].serial or entry.segment != found[-1].segment
+            if entries and (
+                entry.serial <= entries[-1].serial
+                or entry.segment != entries[-1].segment
             ):
                 break  # what a longer segment left behind
             _, body, state = self._parts(entry)
@@ -267,8 +268,8 @@ class Journal:
             )
             if digests != (values["answer_sha256"], values["state_sha256"]):
                 break
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def _head(self, file: int, place: int) -> tuple[bytes, int] | None:
         """A record's head and the length of all that stands before the answer; None if

@@ -96,7 +96,7 @@ class Transcript:
         parties = (
             {} if privacy is None else {party.name: party for party in privacy.parties}
         )
-        told = ("meaning", "count", "down_bytes", "up_bytes", "paid")
+        shown_fields = ("meaning", "count", "down_bytes", "up_bytes", "paid")
         rows = []
         for (party, kind), line in self.lines.items():
             price = {"epsilon": line.price(parties[party])} if party in parties else {}
@@ -105,7 +105,7 @@ class Transcript:
                     **first,
                     "party": party,
                     "ask": kind,
-                    **{name: getattr(line, name) for name in told},
+                    **{name: getattr(line, name) for name in shown_fields},
                     **price,
                 }
             )

@@ -227,16 +227,16 @@ class AlignedParty(Party):
         ):
             return {}
         ids = self._named
-        found = dict[str, Any]()
+        digests = dict[str, Any]()
         for start, stop, peers in people:
             told = b"".join(
                 len(one).to_bytes(4, "big") + one for one in ids[self._rows[start:stop]]
             )
             for peer in peers:
-                found.setdefault(
+                digests.setdefault(
                     peer, hashlib.sha256(f"understudy people {ids.kind} ".encode())
                 ).update(told)
-        return {peer: digest.digest() for peer, digest in found.items()}
+        return {peer: digest.digest() for peer, digest in digests.items()}
 
     def forget(self) -> None:
         """Drop what was begun about the people as they were; they are aligned anew."""
@@ -449,13 +449,13 @@ def align_grid(
             }
         )
         sets = {name: replies[peer].masked.value for name, peer in hop.items()}
-    found, cells = psi.match_grid(
+    matched_positions, cells = psi.match_grid(
         {name: masked.numpy() for name, masked in sets.items()}, groups
     )
     parties.ask(
         {
             name: SharedPositions(positions=torch.from_numpy(positions))
-            for name, positions in found.items()
+            for name, positions in matched_positions.items()
         }
     )
     return cells

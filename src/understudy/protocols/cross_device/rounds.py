@@ -306,11 +306,11 @@ class Rounds(Run):
         return Begin(config=asdict(self.config), network=self.network.describe())
 
     def plan_rounds(self) -> None:
-        told = {
+        schedule = {
             key: getattr(self.config, key)
             for key in ("rounds", "clients_per_round", "max_reports", "seed")
         }
-        self.cohorts = Cohorts(self.hosted, **told)
+        self.cohorts = Cohorts(self.hosted, **schedule)
 
     def step(self, round: int) -> None:
         replies: dict[str, Any] = {}

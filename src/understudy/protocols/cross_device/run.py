@@ -115,10 +115,10 @@ class Run(ABC):
         )
         if run.done < cls.least:
             raise BudgetExceeded(run.ended)
-        found = run.fit()
+        fitted = run.fit()
         privacy = run.privacy()
         card = run.card(privacy)
-        return Outcome(run.parts(found, card), privacy, card["people"])
+        return Outcome(run.parts(fitted, card), privacy, card["people"])
 
     @classmethod
     def record(

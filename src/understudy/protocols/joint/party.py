@@ -229,9 +229,9 @@ class JointParty(Party):
         all that this one was told and what it has in common with that one.
         """
         known = self.study.schemas.keys()
-        told = ask.keys.keys()
-        if self.name not in told or (
-            told != known if self.split else not told <= known
+        key_holders = ask.keys.keys()
+        if self.name not in key_holders or (
+            key_holders != known if self.split else not key_holders <= known
         ):
             raise MessageError(
                 f"{self.name}: a key is of a party that was not named, or one is "

@@ -108,15 +108,15 @@ class Products:
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         self.take(inbox)
-        found: dict[Groups, Tensor] = {}
+        products: dict[Groups, Tensor] = {}
         for peer, factor in self.factors.items():
             share = factor.share(
                 None if factor.first else self.ring.words(corrections[peer])
             )
             groups = self.groups[peer]
             part = self.ring.signed(share)
-            found[groups] = found[groups] + part if groups in found else part
-        return found
+            products[groups] = products[groups] + part if groups in products else part
+        return products
 
     def take(self, inbox: Mapping[str, Tensor]) -> None:
         """Take the others' messages about the chunk before."""
@@ -168,12 +168,12 @@ def products_of(
         for start, stop, peers in cut
     ]
     chunks = [chunk for chunk in chunks if chunk[2]]
-    told = cut_as(agree.bits, agree.chunk, agree.cells) + about
+    context = cut_as(agree.bits, agree.chunk, agree.cells) + about
     factors = dict[str, Factor]()
     width = product.widths.get(own, 0)
     for peer in agree.keys:
         if any(peer in peers for _, _, peers in chunks):
-            seed = mask_seed(agree.seeds[peer], agree.keys, told)
+            seed = mask_seed(agree.seeds[peer], agree.keys, context)
             theirs = grid.group_of(peer)
             factors[peer] = Factor(
                 ring,
@@ -227,8 +227,8 @@ def chunks_of(
     error, and nothing is sent.
     """
     others = [set(group) for group in groups if name not in group]
-    told = [_cell(cell) for cell in cells]
-    for people, peers in told:
+    parsed_cells = [_cell(cell) for cell in cells]
+    for people, peers in parsed_cells:
         if len(peers) != len(others) or any(
             len(group.intersection(peers)) != 1 for group in others
         ):
@@ -237,7 +237,7 @@ def chunks_of(
                 effect=Effect.NOTHING_SENT,
             )
         whole(people=people)
-    total = sum(int(people) for people, _ in told)
+    total = sum(int(people) for people, _ in parsed_cells)
     if total != aligned:  # before a list is made of them: a server may name any number
         raise MessageError(
             f"{name}: the run is about {total:,} people, but {aligned:,} were aligned.",
@@ -245,7 +245,7 @@ def chunks_of(
         )
     chunks: list[Chunk] = []
     start = 0
-    for people, peers in told:
+    for people, peers in parsed_cells:
         stop = start + int(people)
         chunks += [
             (a, min(a + chunk, stop), tuple(peers)) for a in range(start, stop, chunk)
@@ -350,8 +350,8 @@ def multiply(
     }
 
     def seed(i: str, k: str, own: str) -> bytes:
-        told = cut_as(agree[own].bits, agree[own].chunk, agree[own].cells) + about
-        return mask_seed(_dealt(secret, keys, i, k, own), keys, told)
+        context = cut_as(agree[own].bits, agree[own].chunk, agree[own].cells) + about
+        return mask_seed(_dealt(secret, keys, i, k, own), keys, context)
 
     every = dict.fromkeys(two for some in pairs.values() for two in some)
     dealers = {

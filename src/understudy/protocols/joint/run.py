@@ -150,11 +150,11 @@ def train(
         for key in ("min_holders", "chunk")
         if hasattr(config, key)
     }
-    found = measure(
+    measurements = measure(
         study, parties, checkpoint=checkpoint, resume=resume, watch=watch, **settings
     )
-    record = found.record
-    privacy = statement(found, parties)
+    record = measurements.record
+    privacy = statement(measurements, parties)
 
     def report(done: int) -> None:
         if watch is not None:
@@ -162,20 +162,20 @@ def train(
 
     report(record.n_released)
     parts, people = study.fit(
-        found, privacy, lambda *_: report(record.n_released), **more
+        measurements, privacy, lambda *_: report(record.n_released), **more
     )
     report(len(study.releases) + 1)
     told = {
         "partition": study.grid.partition,
         "people": people,
-        "noise": {name: found.noise(name) for name in found},
+        "noise": {name: measurements.noise(name) for name in measurements},
     }
     away = [name for name in parties.names if name not in record.begun]
     card = card_of(
         study.family,
         config,
         record.n_released,
-        _ended(found),
+        _ended(measurements),
         privacy,
         left_out=away,
         **told,

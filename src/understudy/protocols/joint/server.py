@@ -141,13 +141,13 @@ def _measure(
     if stopped is not None:
         server.words = stopped["words"]
         server.under_way = stopped["stage"]
-    found = Measurements(study, record)
+    measurements = Measurements(study, record)
     server.released(record)
-    while (record := found.record).n_released < len(
+    while (record := measurements.record).n_released < len(
         study.releases
     ) and not record.ended:
         try:
-            found.record = server.next(found)
+            measurements.record = server.next(measurements)
         except (BudgetExceeded, MessageError, PartyError) as refusal:
             if stopped is not None and not server.answered:
                 raise _StandElsewhere from refusal
@@ -155,13 +155,13 @@ def _measure(
             if record.n_released < study.least or not ends:
                 raise
             gone = refusal.names if isinstance(refusal, _Gone) else []
-            found.record = replace(
+            measurements.record = replace(
                 record, ended=str(refusal), lost=server.releasing, gone=gone
             )
         if store is not None:
-            store.note(SAVED, dict(vars(found.record)) | {"plan": plan})
-        server.released(found.record)
-    return found
+            store.note(SAVED, dict(vars(measurements.record)) | {"plan": plan})
+        server.released(measurements.record)
+    return measurements
 
 
 class _Gone(PartyError):  # noqa: N818  (a state, not a fault)
@@ -236,19 +236,19 @@ class _Server:
             agree = Agree(
                 keys=keys, noise=noise, bits=bits, chunk=1, seeds={}, cells=[]
             )
-            told = present.ask(dict.fromkeys(begun, agree))
-            if told.keys() == begun.keys():
-                self.words = relayed(told)
+            agreements = present.ask(dict.fromkeys(begun, agree))
+            if agreements.keys() == begun.keys():
+                self.words = relayed(agreements)
                 return Record(begun, noise)
-            begun = {name: begun[name] for name in told}
+            begun = {name: begun[name] for name in agreements}
 
     def over_columns(self, begin: Begin) -> Record:
         """Align, and agree with all of them; the seeds of their masks go with it."""
         cells = align_grid(self.parties, self.study.grid.groups)
         begun = public_values(self.parties.ask(begin))
         _same_number(begun, cells)
-        told = [[people, list(holders)] for holders, people in cells.items()]
-        record = Record(begun, _most_noise(begun), told)
+        cell_holders = [[people, list(holders)] for holders, people in cells.items()]
+        record = Record(begun, _most_noise(begun), cell_holders)
         self.words = relayed(self.parties.ask(self._agreements(record)))
         return record
 

@@ -396,11 +396,11 @@ def digest(release: int, name: str, noise: float, terms: Mapping[str, Any]) -> b
     Guarantee: two stages differ in it wherever what is counted of the same rows may
     differ.
     """
-    told = hashlib.sha256(b"understudy stage ")
+    state = hashlib.sha256(b"understudy stage ")
 
     def plain(value: Any) -> Any:
         if isinstance(value, Tensor):
-            told.update(value.contiguous().numpy().tobytes())
+            state.update(value.contiguous().numpy().tobytes())
             return ["tensor", str(value.dtype), list(value.shape)]
         if isinstance(value, Mapping):
             return {key: plain(value[key]) for key in sorted(value)}
@@ -412,5 +412,5 @@ def digest(release: int, name: str, noise: float, terms: Mapping[str, Any]) -> b
             else value
         )
 
-    told.update(json.dumps([release, name, noise, plain(terms)]).encode())
-    return told.digest()
+    state.update(json.dumps([release, name, noise, plain(terms)]).encode())
+    return state.digest()

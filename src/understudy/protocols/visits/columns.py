@@ -132,24 +132,24 @@ class Split:
         """The tables of columns of both groups, out of the product of their vectors."""
         rows = self._spans(groups[0])
         columns = self._spans(groups[1])
-        found = {}
+        parts = {}
         for block in self.layout.blocks:
             one, other = self._sides(block)
             if one in rows and other in columns:
-                found[block] = product[rows[one], columns[other]]
+                parts[block] = product[rows[one], columns[other]]
             elif one in columns and other in rows:
-                found[block] = product[rows[other], columns[one]].T
-        return found
+                parts[block] = product[rows[other], columns[one]].T
+        return parts
 
     def groups(self, block: Block) -> Groups:
         """Whose columns a table is of: two groups, the lower number first, or one and
         the same.
         """
-        found = [
+        groups = [
             self.owners[place] if group == _PEOPLE else group
             for group, place in self._sides(block)
         ]
-        return min(found), max(found)
+        return min(groups), max(groups)
 
     def _sides(self, block: Block) -> tuple[tuple[int, int], tuple[int, int]]:
         """Which columns a table is of: those of people by their place, those of events

@@ -232,15 +232,15 @@ class Within:
         """Columns whose levels are bought, by the names under which they are
         counted.
         """
-        found: dict[str, Bought] = {}
+        bought: dict[str, Bought] = {}
         for schema, own, fine, at in _counted(self.schemas):
             time = getattr(schema, "time", None)
             declared = str(time) if own.name == f"first_{time}" else own.name
             if own.name != time and (
                 declared in self.public or not np.array_equal(own.edges, fine.edges)
             ):
-                found[own.name] = Bought(declared, replace(fine, bins=None), fine, *at)
-        return found
+                bought[own.name] = Bought(declared, replace(fine, bins=None), fine, *at)
+        return bought
 
 
 def _counted(
@@ -285,15 +285,15 @@ class FineCells(Stage[VisitRows]):
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        found = {}
+        blocks = {}
         for name, one in self.columns.items():
             moved = one.tree.moved
             groups = (one.group, one.group)
             most = self.unit * math.sqrt(moved) * (1 + 2.0**-40)
-            found[name] = BlockSpec(
+            blocks[name] = BlockSpec(
                 groups, (one.tree.nodes,), most, weight=float(moved)
             )
-        return found
+        return blocks
 
     def count(self, rows: VisitRows) -> dict[str, Tensor]:
         codes = rows.codes(self.within.runs)

@@ -125,7 +125,7 @@ class VisitMarginals(Multiplied[VisitRows]):
     def blocks(self) -> Mapping[str, BlockSpec]:
         """Weights by what a person moves: so all cells have noise of one size."""
         split = self.split
-        found = dict[str, BlockSpec]()
+        blocks = dict[str, BlockSpec]()
         squares = dict.fromkeys(split.grid.blocks, 0)
         for block, own in self.units.items():
             squares[split.groups(block)] += own**2
@@ -136,10 +136,10 @@ class VisitMarginals(Multiplied[VisitRows]):
                 else (split.width(one), split.width(other))
             )
             moved = math.sqrt(square) * (1 + 2.0**-40)
-            found[block_name((one, other))] = BlockSpec(
+            blocks[block_name((one, other))] = BlockSpec(
                 (one, other), shape, moved, weight=float(square)
             )
-        return found
+        return blocks
 
     @cached_property
     def units(self) -> dict[Block, int]:
@@ -247,9 +247,11 @@ class VisitStudy(Study[VisitRows]):
 
     @property
     def releases(self) -> Mapping[str, str]:
-        found = {"reach": "where numbers without bounds are"} if self.public else {}
-        found |= {"fine": "fine cells of numbers without bins"} if self.bought else {}
-        return found | {"tables": "tables of people and their events"}
+        releases = {"reach": "where numbers without bounds are"} if self.public else {}
+        releases |= (
+            {"fine": "fine cells of numbers without bins"} if self.bought else {}
+        )
+        return releases | {"tables": "tables of people and their events"}
 
     @cached_property
     def pricing(self) -> VectorPricing:

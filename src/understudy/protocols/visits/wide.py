@@ -56,23 +56,25 @@ def wide_columns(
             if is_bought(column) and not has_many_bins(column):
                 continue
             off = uncertain(column, place, part.title, layout, noise) / people
-            found = middles(column)
+            level_middles = middles(column)
             even = type(column.bins) is int
-            scale = float(found[0] if even else np.median(found))
+            scale = float(level_middles[0] if even else np.median(level_middles))
             if off > _MOST * scale:
                 low, high, sd, least, half = map(
                     _three_digits, (column.low, column.high, off, off / _MOST, scale)
                 )
-                told = f"half its levels lie below {half}"
+                why_uncertain = f"half its levels lie below {half}"
                 what = "Cut"
                 if even:
-                    told = f"it is cut evenly, {half} the middle of its first level"
+                    why_uncertain = (
+                        f"it is cut evenly, {half} the middle of its first level"
+                    )
                     what = "Declare bins, or cut"
                 yield (
                     f'"{column.name}" reaches from {low} to {high}: noise alone makes '
                     f"the mean of {people:,} people "
                     f"uncertain by {sd}, more than 10 % of any mean below {least}; "
-                    f"{told}. {what} amounts at a lower "
+                    f"{why_uncertain}. {what} amounts at a lower "
                     "bound before the run."
                 )
 
@@ -96,8 +98,10 @@ def uncertain(
             shape = layout.shape(block)
             beside = 1 if len(shape) == 1 else shape[0] if b == place else shape[1]
             precision += 1 / (beside * noise[block] ** 2) if noise[block] else np.inf
-    found = middles(column)
-    return float(np.sqrt(np.square(found - np.median(found)).sum() / precision))
+    level_middles = middles(column)
+    return float(
+        np.sqrt(np.square(level_middles - np.median(level_middles)).sum() / precision)
+    )
 
 
 def middles(column: Binned) -> NDArray[np.float64]:

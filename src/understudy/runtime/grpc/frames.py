@@ -129,10 +129,10 @@ def parse(frame: bytes, limit: int) -> tuple[dict[str, Any], bytes]:
 
 
 def expect(head: Mapping[str, Any], *types: str) -> str:
-    found = str(head["type"])
-    if found not in types:
-        raise MessageError(f"A message of type {found[:40]!r} was not expected here.")
-    return found
+    kind = str(head["type"])
+    if kind not in types:
+        raise MessageError(f"A message of type {kind[:40]!r} was not expected here.")
+    return kind
 
 
 class _Driven:
@@ -205,14 +205,14 @@ def why_not(address: str) -> str:
     """Why an address cannot be listened on, and what to do."""
     host, _, port = address.rpartition(":")
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host.strip("[]"),
             int(port),
             type=socket.SOCK_STREAM,
             flags=socket.AI_PASSIVE,
         )
-        with socket.socket(found[0][0]) as probe:
-            probe.bind(found[0][4])
+        with socket.socket(addresses[0][0]) as probe:
+            probe.bind(addresses[0][4])
     except OSError as error:
         match error.errno:
             case errno.EADDRINUSE:
