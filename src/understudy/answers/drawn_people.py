@@ -49,18 +49,15 @@ class Drawn:
         return Drawn(taken, tuple(events), tuple(begins))
 
     def with_(self, other: "Drawn") -> "Drawn":
-        people, *events = [
-            pd.concat(pair, ignore_index=True)
-            for pair in zip(
-                (self.people, *self.events),
-                (other.people, *other.events),
-                strict=True,
-            )
-        ]
-        starts = (
-            np.concatenate([a, a[-1] + b[1:]])
-            for a, b in zip(self.starts, other.starts, strict=True)
-        )
+        """These people, and the others behind them."""
+        people = pd.concat((self.people, other.people), ignore_index=True)
+        events = []
+        for frame, more in zip(self.events, other.events, strict=True):
+            events.append(pd.concat((frame, more), ignore_index=True))
+        starts = []
+        for begins, more_begins in zip(self.starts, other.starts, strict=True):
+            following = begins[-1] + more_begins[1:]
+            starts.append(np.concatenate([begins, following]))
         return Drawn(people, tuple(events), tuple(starts))
 
     def owners(self, kind: int) -> Places:
@@ -182,9 +179,10 @@ def _ways(
     """
     frame_tests = [test for test in condition_tests if test.column in frame]
     outcomes = [met(test, frame, columns) for test in frame_tests]
-    truth = np.array(outcomes, dtype=bool).reshape(len(frame_tests), len(frame))
-    ways, way = np.unique(truth, axis=1, return_inverse=True)
-    truths: list[dict[Test | Order, bool]] = [
-        dict(zip(frame_tests, is_so, strict=True)) for is_so in ways.T.tolist()
-    ]
+    shape = len(frame_tests), len(frame)
+    outcome_table = np.array(outcomes, dtype=bool).reshape(shape)
+    ways, way = np.unique(outcome_table, axis=1, return_inverse=True)
+    truths: list[dict[Test | Order, bool]] = []
+    for outcome in ways.T.tolist():
+        truths.append(dict(zip(frame_tests, outcome, strict=True)))
     return way.ravel(), truths
