@@ -267,3 +267,21 @@ def test_every_further_table_has_the_columns_that_it_is_for(
     ).all()
     assert set(every["answers"].train["sex"]) == {"1", "2"}
     assert bench.kind_of(every["moments"].train["half_clock"]) == "day"
+
+
+def test_columns_alone_are_measured_at_the_edges_of_their_cells(
+    load_bench: Callable[..., ModuleType], tmp_path: Path
+) -> None:
+    columns = load_bench("strangers", "columns")
+    edges = np.array([0.0, 1.0, 2.0, 4.0, 8.0])
+    values = np.array([1.0] * 50 + [3.0] * 50)
+    found = columns.figures(values, edges, np.array([0.0, 45.0, 50.0, 5.0]))
+    # 5 of 100 lie in the cell from 4 on, half a range above 3
+    assert found["outside"] == 0.05
+    assert found["beyond"] == 0.5
+    assert found["ks"] == pytest.approx(0.05)
+    (job,) = columns.jobs(["codes"], "now", 1)
+    rows = columns.measure(job, tmp_path, 400)
+    assert {row["column"] for row in rows} >= {"kind", "school", "affairs"}
+    assert all(0 <= row["ks"] <= 1 and row["people"] <= 400 for row in rows)
+    assert columns.GRID.title(job) == "codes/now/0"

@@ -9,15 +9,20 @@ import pandas as pd
 import pytest
 import torch
 
+import column_releases
+from column_releases import Noise
 from understudy.data.column import Integer, Real
-from understudy.data.encoding.codec import merged
 from understudy.data.schema import Schema
-from understudy.models.tables.trees import TreesRead, levels_counted, runs_of
+from understudy.models.tables.trees import TreesRead, runs_of
 from understudy.protocols.gram.layout import Layout
 
 COLUMNS = 12  # of one table
 # of trees and pairs, with 1, 8 and 21 columns
-NOISE = {2_000: (17.0, 5.0), 9_105: (49.0, 27.0), 41_188: (79.0, 75.0)}
+NOISE = {
+    2_000: Noise(17.0, 5.0),
+    9_105: Noise(49.0, 27.0),
+    41_188: Noise(79.0, 75.0),
+}
 
 
 def column(rng: np.random.Generator, people: int) -> tuple[np.ndarray, int]:  # type: ignore[type-arg]
@@ -46,34 +51,7 @@ def released(
     together.
     """
     rng = np.random.default_rng([seed, 1])
-    sigma, pair = NOISE[len(frame)]
-
-    def noisy(counts: torch.Tensor) -> torch.Tensor:
-        return (
-            counts.double()
-            + torch.from_numpy(rng.normal(0, sigma, counts.shape)).round()
-        )
-
-    layout = Layout({"one": schema}, fine=0.3)
-    tops = layout.tops[0]
-    layout = layout.on_runs(
-        runs_of([tops], [noisy(tops.count(tops.cells(frame)))], [sigma], None)
-    )
-    (trees,) = layout.trees
-    sums = noisy(trees.count(trees.cells(frame)))
-    first = TreesRead.from_sums([trees], [sums], [sigma], None)
-    levels = first.levels(layout.joint, pair)
-    codes = merged(trees.cells(frame), levels.groups)
-    sizes = zip(codes.T, levels.sizes, strict=True)
-    counts = np.concatenate(
-        [np.bincount(own, minlength=size) for own, size in sizes]
-    ).astype(float)
-    deviation = pair * math.sqrt(np.mean(levels.sizes) / 8)
-    counts += rng.normal(0, deviation, len(counts))
-    also = levels_counted(
-        levels, torch.from_numpy(counts), torch.full((len(counts),), deviation)
-    )
-    return layout, TreesRead.from_sums([trees], [sums], [sigma], None, also)
+    return column_releases.released(frame, schema, NOISE[len(frame)], rng)
 
 
 @pytest.mark.long
