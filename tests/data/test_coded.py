@@ -161,5 +161,5 @@ def test_marks_that_a_file_keeps_are_those_that_memory_keeps(
         )
     whole = Marks()
     whole.note(pd.Series(ids), 100)
-    assert sorted(marks.all.tolist()) == sorted(whole.all.tolist())
+    assert sorted(marks.in_order.tolist()) == sorted(whole.in_order.tolist())
     assert marks.rows == 100

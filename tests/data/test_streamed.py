@@ -339,7 +339,7 @@ def test_people_and_their_events_are_brought_together_from_batches(
     assert isinstance(
         open_table(long["events"], schema.events, one_row_each=False), StreamedTable
     )
-    for field in ("own", "events", "times", "starts", "people"):
+    for field in ("person_codes", "events", "times", "starts", "people"):
         np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
     assert one.people.dtype == other.people.dtype
 
