@@ -204,14 +204,18 @@ def test_releases_and_answers_fit_the_budget_together(
         assert epsilon(one.ledger.spend(run="r"), delta) <= budget
 
 
-def test_the_statement_names_no_dealer() -> None:
+def test_the_statement_says_whom_each_kind_of_products_does_not_guard_against() -> None:
     cut = by_columns(2)
-    for products, unguarded in (("dealt", True), ("encrypted", False)):
+    for products, enemy in (
+        ("dealt", "the server together with a holder"),
+        ("encrypted", "the first, if that departs from the protocol"),
+    ):
         plan = replace(Plan(), products=products)
         parties = LocalParties(all_parties(*cut))
         study = Gram(plan, cut[1])
         privacy = statement(measure(study, parties), parties)
-        assert bool(privacy.unguarded) == unguarded
+        (told,) = privacy.unguarded
+        assert f" against {enemy}" in told
         assert privacy.epsilon() <= BUDGET.epsilon
 
 

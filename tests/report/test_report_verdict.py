@@ -392,6 +392,10 @@ def test_an_assumption_that_nobody_colludes_is_said_and_is_no_failure() -> None:
     )
     assert (found.mark, found.badge) == ("partly", "strong, if they do not collude")
     assert "do not pool what they know" in found.detail
+    (found,) = verdict(
+        None, statement(server=0.6, unguarded=["rows against a holder that departs"])
+    )
+    assert found.badge == "strong, if all follow the protocol"
 
 
 def test_a_column_of_even_shares_is_close_although_a_naive_table_is_too() -> None:

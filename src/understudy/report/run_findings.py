@@ -172,11 +172,13 @@ def price_finding(privacy: Mapping[str, Any]) -> Finding:
     unguarded = privacy["unguarded"]
     if unguarded and all(" against " in text for text in unguarded):
         mark = marks.worst_mark([mark, "partly"])
-        tier = f"{tier}, if they do not collude"
-        detail += (
-            " It holds as long as those who are listed below do not pool what they "
-            "know."
-        )
+        if any(" together" in text for text in unguarded):
+            tier = f"{tier}, if they do not collude"
+            condition = "do not pool what they know"
+        else:
+            tier = f"{tier}, if all follow the protocol"
+            condition = "follow the protocol"
+        detail += f" It holds as long as those who are listed below {condition}."
     elif unguarded:
         mark = "poor"
         tier = "in part"

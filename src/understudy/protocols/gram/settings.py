@@ -167,8 +167,8 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         "dealt",
         choice("dealt", "encrypted"),
         "how counts of columns at two holders are made: of rows under masks that the "
-        "server deals, or of encrypted rows, where no server with a holder can read "
-        "the others' rows",
+        "server deals, or of encrypted rows, where a server with a holder cannot read "
+        "the others' rows if holders follow the protocol",
     )
 
     @property

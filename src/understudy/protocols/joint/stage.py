@@ -161,6 +161,11 @@ DEALT = (
     "rows against the server together with a holder: the server deals the masks, "
     "so together they could remove them",
 )
+ENCRYPTED = (
+    "rows of the second of two holders against the first, if that departs from the "
+    "protocol: in place of encrypted rows it can send any words, and read rows in the "
+    "answers",
+)
 
 
 class Study(ABC, Generic[R]):
@@ -262,12 +267,13 @@ class Study(ABC, Generic[R]):
 
         split = len(self.grid.groups) > 1
         moves = self.pricing.moves
+        by_products = ENCRYPTED if self.encrypted else DEALT
         return {
             "same_people": split,
             "max_holders_per_person": moves,
             "one_release": split or moves > 1,
             "adjacency": ADJACENCIES[protected_unit(self.schemas)],
-            "unguarded": DEALT if split and not self.encrypted else (),
+            "unguarded": by_products if split else (),
         }
 
     @property
