@@ -49,9 +49,8 @@ _FEW = 4.0
 # seconds for a person and a cell of a block: of one holder, of two
 _COUNT = 3e-11
 _PRODUCT = 1e-9
-_ENCRYPTED = (
-    6e-7  # for a person and a level, at either holder: benchmarks/secure_product
-)
+# likewise, for a person and a level under encryption (benchmarks/secure_product)
+_ENCRYPTED = 6e-7
 # bytes of memory for a cell of the joint matrix, and for one that is fitted
 _CELL = 60
 _FITTED_CELL = 210
