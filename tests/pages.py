@@ -39,6 +39,7 @@ class Block:
     kind: str
     text: str
     heading: str
+    section: str
 
 
 @dataclass(frozen=True)
@@ -52,22 +53,26 @@ class Step:
     shown: str
 
 
-def blocks(page: str) -> list[Block]:
-    """The blocks of a page below docs/."""
+def blocks(page: str, section: str | None = None) -> list[Block]:
+    """The blocks of a page below docs/, or those of one section of it: what stands
+    under one heading of the second level ("": what stands before the first).
+    """
     found = []
     kind = ""
     body = ""
     heading = ""
+    under = ""
     for line in (ROOT / "docs" / page).read_text().splitlines(keepends=True):
         if line.startswith("```"):
-            found += [Block(kind, body, heading)] if kind else []
+            found += [Block(kind, body, heading, under)] if kind else []
             kind = "" if kind else line[3:].strip() or "text"
             body = ""
         elif kind:
             body += line
         elif line.startswith("#"):
             heading = line.strip("# \n")
-    return found
+            under = heading if line.startswith("## ") else under
+    return [block for block in found if section in (None, block.section)]
 
 
 def steps(text: str) -> Iterator[Step]:

@@ -52,8 +52,8 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 500)
 
 
-def text_of(page: str, kind: str) -> list[str]:
-    return [block.text for block in blocks(page) if block.kind == kind]
+def text_of(page: str, kind: str, section: str | None = None) -> list[str]:
+    return [block.text for block in blocks(page, section) if block.kind == kind]
 
 
 def test_every_command_of_the_list_runs(
@@ -176,7 +176,7 @@ def test_the_program_of_a_page_runs(
 
 
 def test_the_schemas_of_the_pages_are_schemas() -> None:
-    columns, pattern, group, rules = text_of("schema.md", "toml")
+    columns, pattern, group, rules, *_ = text_of("schema.md", "toml")
     by_pattern, by_kind = (
         us.Schema.from_dict(tomllib.loads(text)) for text in (pattern, group)
     )
@@ -206,7 +206,8 @@ def test_the_schemas_of_the_pages_are_schemas() -> None:
 def test_a_source_is_read_as_its_page_says(
     understudy: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    party, source = text_of("sources.md", "toml")
+    section = "Where rows are read from"
+    party, source = text_of("schema.md", "toml", section)
     RunFile.from_dict(
         {"protocol": "gram", "out": "o", **tomllib.loads(party)}, folder=Path()
     )
@@ -220,7 +221,7 @@ def test_a_source_is_read_as_its_page_says(
         "postgresql://reader@db.clinic.example/visits", "sqlite:///ward.db"
     )
     Path("clinic.source.toml").write_text(here.replace("password", "# password"))
-    command = text_of("sources.md", "sh")[0]
+    command = text_of("schema.md", "sh", section)[0]
     (step,) = steps(f"$ {command}")
     typed(step, understudy, monkeypatch)
     assert load_schema("clinic.toml").names == ("age", "sex")  # type: ignore[union-attr]
@@ -242,12 +243,12 @@ def test_parties_of_flower_get_their_identity_as_the_page_says(
     """Its own programs (flower-supernode, flwr) are in an environment of their own:
     `tests/runtime/test_flower.py`.
     """
-    _, first, node = text_of("deploy.md", "console")
+    _, first, node, *_ = text_of("deploy.md", "console")
     for step in steps(first):
         typed(step, understudy, monkeypatch)
     assert Path("federation/invitations/clinic.toml").exists()
     assert node.startswith("clinic$ FLWR_TELEMETRY_ENABLED=0 flower-supernode ")
-    _, seat, bundle = map(tomllib.loads, text_of("deploy.md", "toml"))
+    _, seat, bundle, *_ = map(tomllib.loads, text_of("deploy.md", "toml"))
     assert seat.keys() == {"home", "table", "schema", "policy"}
     source = Path(us.__file__).with_name("network").joinpath("flower.py").read_text()
     for place in bundle["tool"]["flwr"]["app"]["components"].values():

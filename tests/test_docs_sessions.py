@@ -25,6 +25,7 @@ from understudy.generators.generator import Generator
 from understudy.models.offered import OfferedGram
 from understudy.protocols.papers.sgde import counted, offering
 
+WALKTHROUGH = "Two institutions, one table: eight commands"
 # how good rows are is not what this is about
 FEW = "\n[settings]\ncomponents = 32\nsteps = 20\n"
 
@@ -83,9 +84,9 @@ def table(tmp_path: Path, forker: Forker, monkeypatch: pytest.MonkeyPatch) -> An
 
 
 def test_two_institutions_follow_the_walkthrough(table: Table) -> None:
-    page = blocks("network_walkthrough.md")
+    page = blocks("deploy.md", WALKTHROUGH)
     program, *others = page
-    exec(compile(program.text, "network_walkthrough.md", "exec"), {})  # noqa: S102
+    exec(compile(program.text, "deploy.md", "exec"), {})  # noqa: S102
     policy, run = (block.text for block in others if block.kind == "toml")
     for name, partner in (("clinic", "insurer"), ("insurer", "clinic")):
         (table.folder / name / "policy.toml").write_text(
@@ -157,7 +158,7 @@ def test_people_upload_as_their_page_says(table: Table) -> None:
     )
     (policy,) = (
         block.text
-        for block in blocks("network_walkthrough.md")
+        for block in blocks("deploy.md", WALKTHROUGH)
         if block.text.startswith("protocols")
     )
     for word, here in (

@@ -19,7 +19,7 @@ from understudy.runs.runfile import TOP, PartySection, RunFile
 
 DOCS = Path(__file__).parent.parent / "docs"
 EXAMPLES = re.findall(
-    r"^```toml\n(.*?)^```", (DOCS / "run_file.md").read_text(), re.MULTILINE | re.DOTALL
+    r"^```toml\n(.*?)^```", (DOCS / "commands.md").read_text(), re.MULTILINE | re.DOTALL
 )
 
 
@@ -66,7 +66,7 @@ def test_the_command_lists_every_setting_of_a_protocol(understudy: Run) -> None:
 
 
 def test_every_key_of_a_run_file_stands_in_its_page() -> None:
-    assert keys("run_file.md") == {
+    assert keys("commands.md") == {
         *TOP,
         *(field.name for field in dataclasses.fields(PartySection)),
     }

@@ -136,7 +136,7 @@ def _nist(facts: Facts) -> Iterator[Answer]:
     yield item(
         "Was the code tested against its claim?",
         _audit(facts),
-        "audit.json; docs/audit.md",
+        "audit.json; docs/evidence.md",
     )
     yield item(
         "Was anything else ever released from the same rows?",

@@ -1,7 +1,7 @@
 """The run file: one TOML text that says who takes part, with what, under which
 protocol, at what price.
 
-docs/run_file.md has every key. Every key is checked before a row is read, and paths are
+docs/commands.md has every key. Every key is checked before a row is read, and paths are
 relative to the run file. That no two parties over rows hold the same person is assumed,
 and the statement says so; a party that knows better says `people_are_elsewhere = true`,
 and the run is refused until its settings say with how many of the parties a person may

@@ -1,5 +1,5 @@
 """How a holder's table is to be read, where its name alone does not say: a source
-(docs/sources.md has its keys).
+(docs/schema.md has its keys).
 
 In a run file these keys stand beside `table`. Everywhere else a file with them,
 NAME.source.toml, stands for the table: `understudy schema infer clinic.source.toml`.

@@ -1,4 +1,4 @@
-"""Who counts parts of a long table elsewhere (docs/sources.md): workers of Dask, Spark
+"""Who counts parts of a long table elsewhere (docs/schema.md): workers of Dask, Spark
 and Ray, which check and count the parts where they have them, or machines of a holder
 that share a folder and nothing else.
 

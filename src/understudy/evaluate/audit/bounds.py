@@ -23,7 +23,7 @@ Guarantee: each bound lies above the true ε with probability at most 1 − conf
 however scores were made.
 Edges: scores that tell nothing apart → 0. n trials prove at most about log(n/4).
 
-Tightness (`tightness`; docs/audit.md): what one person moves a release by, over the
+Tightness (`tightness`; docs/evidence.md): what one person moves a release by, over the
 noise that is really there, as μ, how far apart the two worlds lie as normal laws do
 (Dong, Roth, Su, "Gaussian differential privacy", JRSS B 2022). A person who moves less
 than is paid for hides noise that is as much too small, so the noise alone is compared
