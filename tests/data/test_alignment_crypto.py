@@ -134,10 +134,10 @@ def test_every_masked_id_is_told_batch_by_batch(monkeypatch):
 def test_a_watcher_that_stops_the_work_does_not_wait_for_all_of_it(monkeypatch):
     monkeypatch.setattr(alignment, "_BATCH", 4)
     begun = []
-    hash_to_curve = alignment._hash_to_curve
+    hash_to_curve = alignment.hash_to_curve
     monkeypatch.setattr(
         alignment,
-        "_hash_to_curve",
+        "hash_to_curve",
         lambda prefix, ids: (begun.append(len(ids)), hash_to_curve(prefix, ids))[1],
     )
 
@@ -276,13 +276,13 @@ def test_ids_hash_to_the_curve_and_never_to_its_twist():
     assert not all(map(u_on_the_curve, at_large))
 
 
-def test_hash_to_curve_agrees_with_libsodiums_own_conversion():
+def testhash_to_curve_agrees_with_libsodiums_own_conversion():
     ids = [b"%d" % i for i in range(20)]
     points = [
         crypto_core_ed25519_from_uniform(hashlib.sha512(b"tag" + i).digest()[:32])
         for i in ids
     ]
-    assert alignment._hash_to_curve(b"tag", ids) == [
+    assert alignment.hash_to_curve(b"tag", ids) == [
         crypto_sign_ed25519_pk_to_curve25519(p) for p in points
     ]
 

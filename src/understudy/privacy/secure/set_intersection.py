@@ -6,7 +6,7 @@ Huberman, Franklin, Hogg, "Enhancing privacy and trust in electronic communities
 1999): x is masked as H(x)^k, masks commute, so two sets that carry the same keys can be
 compared. Group: the prime-order subgroup of Curve25519 (RFC 7748) through libsodium, in
 constant time.
-Paper → code: H → `_hash_to_curve`, k_i → `IdMask.key`, H(x)^k_i → `IdMask.mask_ids`,
+Paper → code: H → `hash_to_curve`, k_i → `IdMask.key`, H(x)^k_i → `IdMask.mask_ids`,
 (…)^k_j → `IdMask.remask`.
 Differs from the papers: M ≥ 2 parties on a ring. The set of party i goes round i, i+1,
 …, so after h < M hops it carries the keys of i … i+h−1 and no two sets carry the same
@@ -48,7 +48,7 @@ Rows: TypeAlias = NDArray[np.int64]
 MOST_PEOPLE = 20_000_000
 SALT_BYTES = 32
 
-_TAG = b"understudy/alignment/v1/curve25519_sha512_elligator2"
+TAG = b"understudy/alignment/v1/curve25519_sha512_elligator2"
 _P = 2**255 - 19
 _BATCH = 1024  # ids that a thread masks at once: a fifth of a second
 _CHUNK_IDS = 1 << 16  # ids that are objects of Python at a time
@@ -125,7 +125,7 @@ class IdMask:
         Edges: not (n, 32) bytes, too many, repeated, not canonical, of small order →
         AlignmentError.
         """
-        points = _checked(masked, owner)
+        points = checked_set(masked, owner)
         return self._mask(
             len(points),
             lambda batch: [point.tobytes() for point in points[batch]],
@@ -154,43 +154,62 @@ class IdMask:
 
     @cached_property
     def _masked_and_order(self) -> tuple[Masked, Rows]:
-        prefix = _TAG + self.salt + self.kind.encode() + b":"
+        prefix = TAG + self.salt + self.kind.encode() + b":"
         # (n, 32), by row
         masked = self._mask(
             self.people,
-            lambda batch: _hash_to_curve(prefix, self._ids[batch]),
+            lambda batch: hash_to_curve(prefix, self._ids[batch]),
         )
-        order = np.argsort(_tags(masked))
+        order = np.argsort(tags_of(masked))
         return masked[order], order
 
     def _mask(self, people: int, points: Callable[[slice], list[bytes]]) -> Masked:
-        def work(batch: slice) -> bytes:
-            return b"".join(
-                [crypto_scalarmult(self.key, point) for point in points(batch)]
-            )
+        return in_batches(
+            people,
+            lambda batch: raised(self.key, points(batch)),
+            watch=self._watch,
+        )
 
-        batches = [
-            slice(start, min(start + _BATCH, people))
-            for start in range(0, people, _BATCH)
-        ]
-        masked = np.empty((people, 32), dtype=np.uint8)
-        # PyNaCl lets go of the interpreter's lock while libsodium works, so threads use
-        # every core.
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            run = pool.map if len(batches) > 1 else map
-            try:
-                for batch, data in zip(batches, run(work, batches), strict=True):
-                    masked[batch] = np.frombuffer(data, dtype=np.uint8).reshape(-1, 32)
-                    if self._watch is not None:
-                        self._watch(batch.stop - batch.start)
-            except SodiumError as error:
-                raise AlignmentError(
-                    "A masked id has small order. The whole set was refused."
-                ) from error
-            finally:
-                # the batches not begun, where one was refused or stopped
-                pool.shutdown(cancel_futures=True)
-        return masked
+
+def raised(key: bytes, points: Iterable[bytes]) -> list[bytes]:
+    """Every point under this key. Edges: a point of small order → SodiumError."""
+    return [crypto_scalarmult(key, point) for point in points]
+
+
+def in_batches(
+    people: int,
+    work: Callable[[slice], list[bytes]],
+    *,
+    sets: int = 1,
+    watch: Callable[[int], None] | None = None,
+) -> Masked:
+    """What `work` makes of all people, batch by batch on every core: `sets` values of
+    32 bytes each, (people, 32 · sets). `watch` is told of every batch.
+    Edges: a value of small order → AlignmentError.
+    """
+    batches = [
+        slice(start, min(start + _BATCH, people)) for start in range(0, people, _BATCH)
+    ]
+    width = 32 * sets
+    masked = np.empty((people, width), dtype=np.uint8)
+    # PyNaCl lets go of the interpreter's lock while libsodium works, so threads use
+    # every core.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        run = pool.map if len(batches) > 1 else map
+        try:
+            for batch, values in zip(batches, run(work, batches), strict=True):
+                data = np.frombuffer(b"".join(values), dtype=np.uint8)
+                masked[batch] = data.reshape(-1, width)
+                if watch is not None:
+                    watch(batch.stop - batch.start)
+        except SodiumError as error:
+            raise AlignmentError(
+                "A masked id has small order. The whole set was refused."
+            ) from error
+        finally:
+            # the batches not begun, where one was refused or stopped
+            pool.shutdown(cancel_futures=True)
+    return masked
 
 
 def match_grid(
@@ -245,7 +264,7 @@ def match_grid(
 
 def _group_tags(sets: Mapping[str, Masked], group: Sequence[str]) -> NDArray[np.bytes_]:
     """The tags of all people of a group's parties, one party after another."""
-    tags = [_tags(_checked(sets[name], name)) for name in group]
+    tags = [tags_of(checked_set(sets[name], name)) for name in group]
     if len(tags) == 1:
         return tags[0]
     all_tags = np.concatenate(tags)
@@ -398,7 +417,7 @@ def _refuse_first(values: list[Any], bad: list[bool], before: int) -> NoReturn:
     raise AlignmentError(f"ids[{row}] = {value!r} {why}.", effect=Effect.NOTHING_SENT)
 
 
-def _hash_to_curve(prefix: bytes, ids: list[bytes]) -> list[bytes]:
+def hash_to_curve(prefix: bytes, ids: list[bytes]) -> list[bytes]:
     """H: ids → the prime-order subgroup of Curve25519, as u-coordinates.
 
     SHA-512, Elligator 2 and times the cofactor (`from_uniform`), u = (1 + y)/(1 − y)
@@ -431,7 +450,7 @@ def _inverses(values: list[int]) -> list[int]:
     return inverses[::-1]
 
 
-def _checked(masked: Masked, owner: str) -> Masked:
+def checked_set(masked: Masked, owner: str) -> Masked:
     """A set from outside: the right shape, not too large, canonical u-coordinates, each
     once.
     """
@@ -441,7 +460,7 @@ def _checked(masked: Masked, owner: str) -> Masked:
         problem = f"must hold between 1 and {MOST_PEOPLE:,} people, not {len(masked):,}"
     elif _not_canonical(masked).any():
         problem = "hold a value outside the field, which X25519 would read as another"
-    elif _repeats(_tags(masked)):
+    elif _repeats(tags_of(masked)):
         problem = "hold a value twice"
     else:
         return masked
@@ -463,7 +482,7 @@ def _not_canonical(masked: Masked) -> NDArray[np.bool_]:
     return np.asarray((top > 0x7F) | (top == 0x7F) & middle & low)
 
 
-def _tags(masked: Masked) -> NDArray[np.bytes_]:
+def tags_of(masked: Masked) -> NDArray[np.bytes_]:
     """One sortable value a row. All have 32 bytes, so that numpy's padding with zeros
     merges none.
     """
