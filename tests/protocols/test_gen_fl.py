@@ -12,14 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dp_accounting import NonPrivateDpEvent, SelfComposedDpEvent
+from dp_accounting import (
+    GaussianDpEvent,
+    NonPrivateDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
 
 from understudy.api.plan import plan_file
 from understudy.api.train import run_file, train
 from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.ground.errors import BudgetExceeded, ConfigError, PrivacyError
-from understudy.models.cohort.classifier import Mlp
+from understudy.models.cohort.classifier import Cnn, Mlp
 from understudy.models.nets.tapped import ConditionalGan, Taps
 from understudy.privacy.accounts.accounting import epsilon, flatten
 from understudy.privacy.accounts.budget import Budget
@@ -150,17 +155,17 @@ def test_more_epsilon_learns_more_and_no_noise_learns_the_classes() -> None:
     assert bare.privacy.epsilon("host") == math.inf
 
 
-def test_local_steps_are_a_mixture_of_the_two_gradients() -> None:
+@pytest.mark.parametrize("network", [Mlp(4, 3, 2), Cnn(8, 9, 2, 2)])
+def test_local_steps_are_a_mixture_of_the_two_gradients(network: Mlp | Cnn) -> None:
     """All rows in the batch, no noise, no clipping: the step is (1 − γ)·real +
     γ·synthetic, by hand.
     """
     rng = torch.Generator().manual_seed(1)
-    network = Mlp(4, 3, 2)
     weights = network.init(FastRng(0))
-    x = torch.rand(2, 5, 4, generator=rng)
+    x = torch.rand(2, 5, network.features, generator=rng)
     y = torch.randint(2, (2, 5), generator=rng)
     mask = torch.tensor([[True] * 5, [True, True, False, True, False]])
-    z = torch.rand(2, 1, 4, generator=rng)
+    z = torch.rand(2, 1, network.features, generator=rng)
     w = torch.randint(2, (2, 1), generator=rng)
     descent = Descent(
         steps=1,
@@ -186,6 +191,73 @@ def test_local_steps_are_a_mixture_of_the_two_gradients() -> None:
         torch.testing.assert_close(
             change[client], -0.5 * gradient, rtol=1e-4, atol=1e-6
         )
+
+
+def test_a_cnn_clips_each_row_by_its_whole_gradient() -> None:
+    """One row a client, without noise: the step is as long as the clipping norm."""
+    rng = torch.Generator().manual_seed(2)
+    network = Cnn(8, 8, 1, 3)
+    x = torch.rand(2, 1, 64, generator=rng)
+    y = torch.randint(3, (2, 1), generator=rng)
+    mask = torch.ones(2, 1, dtype=torch.bool)
+    clip = 1e-3
+    descent = Descent(
+        steps=1,
+        batch=1,
+        rate=1.0,
+        clip_norm=clip,
+        # far below the clipping norm, and still private
+        noise_multiplier=1e-6,
+        learning_rate=1.0,
+    )
+    change = local_models(
+        network,
+        network.init(FastRng(0)),
+        (x, y, mask),
+        None,
+        0.0,
+        descent,
+        SecureRng.from_seed(1),
+    )
+    lengths = change.norm(dim=1)
+    torch.testing.assert_close(lengths, torch.full((2,), clip), rtol=1e-2, atol=0)
+
+
+def test_a_cnn_is_trained_on_images_alone() -> None:
+    federated = Federation.rehearsal(
+        {"host": clients()}, budget=Budget(math.inf, 0.0), seed=3
+    )
+    with pytest.raises(ConfigError, match="takes images"):
+        train("gen-fl", federated, **(SMALL | {"model": "cnn"}))
+    y = np.arange(12) % 2
+    x = np.zeros((12, 8, 8), dtype=np.uint8)
+    x[y == 1, :, 4:] = 255
+    images = Population.from_arrays(x, y, classes=2, rows_per_person=6)
+    settings = SMALL | {
+        "model": "cnn",
+        "share": 0.0,
+        "private": False,
+        "clients_per_round": 2,
+        "rows": 6,
+        "batch": 6,
+        "steps": 20,
+        "learning_rate": 0.3,
+    }
+    federated = Federation.rehearsal(
+        {"host": images}, budget=Budget(math.inf, 0.0), seed=3
+    )
+    history = train("gen-fl", federated, holdout=images, **settings).model.card[
+        "history"
+    ]
+    assert history[-1]["accuracy"] == 1.0
+    assert history[-1]["loss"] < math.log(2)
+
+
+def test_steps_of_any_noise_count_for_the_price_of_real_rows() -> None:
+    config = Config(share=0.0, **SMALL)
+    step = PoissonSampledDpEvent(0.5, GaussianDpEvent(1.0))
+    price = config.real_rows_epsilon([{step: 3}, {}])
+    assert price == pytest.approx(epsilon({step: 3}, config.delta))
 
 
 def test_batches_hold_each_real_row_at_the_public_rate() -> None:
@@ -235,7 +307,7 @@ def test_the_gan_losses_are_those_of_the_paper() -> None:
 def test_settings_without_sense_are_refused() -> None:
     for wrong in (
         {"share": 1.5},
-        {"model": "cnn"},
+        {"model": "resnet"},
         {"epsilon": 0},
         {"rows": 0},
         {"delta": 2},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 if TYPE_CHECKING:
     from understudy.answers.release import Release
@@ -51,6 +52,11 @@ class ClassifierParts:
             return torch.cat([self.network.forward(self.weights, x) for x in inputs])
 
     def accuracy(self, population: "Population") -> float:
-        return float(
-            (self.scores(population.rows).argmax(1) == population.codes).double().mean()
-        )
+        return self.tested(population)[0]
+
+    def tested(self, population: "Population") -> tuple[float, float]:
+        """The share of rows whose class is said right, and their mean cross-entropy."""
+        scores = self.scores(population.rows)
+        right = (scores.argmax(1) == population.codes).double().mean()
+        loss = functional.cross_entropy(scores.double(), population.codes)
+        return float(right), float(loss)

@@ -180,6 +180,97 @@ class LeNet(Classifier):
 
 
 @dataclass(frozen=True)
+class Cnn(Classifier):
+    """Three 3 × 3 convolutions of 64, 128 and 256 filters, each before 2 × 2 max
+    pooling and ReLU, then layers of 128 and 256 units: the CNN of Li, Wei, Ma, Shu,
+    "DP-GenFL" (supplementary file), Appendix E.2.
+    """
+
+    kind: ClassVar[str] = "cnn"
+    height: int
+    width: int
+    channels: int
+    classes: int
+
+    FILTERS: ClassVar[tuple[int, ...]] = (64, 128, 256)
+    UNITS: ClassVar[tuple[int, ...]] = (128, 256)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.pooled) < 1:
+            raise ConfigError(
+                "A cnn takes images of 8 × 8 at least, not "
+                f"{self.height} × {self.width}."
+            )
+
+    @property
+    def features(self) -> int:
+        return self.height * self.width * self.channels
+
+    @property
+    def pooled(self) -> tuple[int, int]:
+        """Height and width after the last pooling."""
+        shrunk = 2 ** len(self.FILTERS)
+        return self.height // shrunk, self.width // shrunk
+
+    @property
+    def shapes(self) -> Shapes:
+        shapes: Shapes = {}
+        for number, (before, after) in enumerate(
+            pairwise((self.channels, *self.FILTERS)), start=1
+        ):
+            shapes[f"conv{number}.weight"] = (after, before, 3, 3)
+            shapes[f"conv{number}.bias"] = (after,)
+        flat = self.FILTERS[-1] * math.prod(self.pooled)
+        layers = {}
+        sizes = pairwise((flat, *self.UNITS, self.classes))
+        for number, (before, after) in enumerate(sizes, start=1):
+            layers[f"layer{number}"] = after, before
+        return shapes | dense_shapes(**layers)
+
+    @property
+    def row_floats(self) -> int:
+        return 4 * self.height * self.width * self.FILTERS[0]
+
+    def images(self, rows: Tensor) -> Tensor:
+        """Rows of values, channels last, as images (…, channels, height, width)."""
+        sides = rows.shape[:-1]
+        images = rows.view(*sides, self.height, self.width, self.channels)
+        return images.movedim(-1, -3)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Every client's images as channels, as `LeNet` has them."""
+        return self.images(super().prepare(x)).transpose(0, 1)
+
+    def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
+        convolutions, dense = self.layers(params)
+        h = prepared.flatten(1, 2)  # (rows, clients · channels, height, width)
+        for weight, bias in convolutions:
+            h = functional.conv2d(
+                h,
+                weight.flatten(0, 1),
+                bias.flatten(),
+                padding=1,
+                groups=len(params),
+            )
+            h = functional.max_pool2d(h, 2).relu()
+        by_client = h.view(len(h), len(params), -1).transpose(0, 1)
+        weight, bias, *behind = dense
+        return _behind(linear(by_client, weight, bias), behind)
+
+    def layers(
+        self, params: Tensor
+    ) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:
+        """Weight and bias of each convolution, and those of the layers behind, in
+        turn.
+        """
+        views = list(self.views(params).values())
+        cut = 2 * len(self.FILTERS)
+        pairs = zip(views[:cut:2], views[1:cut:2], strict=True)
+        return list(pairs), views[cut:]
+
+
+@dataclass(frozen=True)
 class Quadratic(Classifier):
     """A score for each of a class's `cells`, quadratic along shared `directions`:
     Bayes' rule of Gaussians.
@@ -260,5 +351,5 @@ def _behind(h: Tensor, layers: list[Tensor]) -> Tensor:
 
 NETWORKS: dict[str, type[Classifier]] = {
     network.kind: network
-    for network in (LogisticRegression, Mlp, LeNet, Quadratic, UprightQuadratic)
+    for network in (LogisticRegression, Mlp, LeNet, Cnn, Quadratic, UprightQuadratic)
 }

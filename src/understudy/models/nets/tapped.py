@@ -60,15 +60,15 @@ class Taps(list[Tap]):
         products = self.product(x.unsqueeze(2), weight)
         return self.shift(products, bias).squeeze(2)
 
-    def conv(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """A convolution, 3 × 3 of stride 2: (groups, n, in, h, w) → (groups, n, out,
-        ⌈h/2⌉, ⌈w/2⌉).
+    def conv(self, x: Tensor, weight: Tensor, bias: Tensor, stride: int = 2) -> Tensor:
+        """A convolution, 3 × 3: (groups, n, in, h, w), weights (groups, out, in·9) →
+        (groups, n, out, ⌈h/stride⌉, ⌈w/stride⌉).
         """
         groups, n, _, *sides = x.shape
-        height, width = (-(-side // 2) for side in sides)
+        height, width = (-(-side // stride) for side in sides)
         images = x.flatten(0, 1)
         # (groups·n, positions, in·9)
-        patches = functional.unfold(images, KERNEL, padding=1, stride=2).mT
+        patches = functional.unfold(images, KERNEL, padding=1, stride=stride).mT
         grouped = patches.view(groups, n, *patches.shape[1:])
         outputs = self.shift(self.product(grouped, weight), bias)
         return outputs.mT.reshape(groups, n, weight.shape[1], height, width)

@@ -428,10 +428,11 @@ class Classifying(Rounds):
         if self.holdout is not None and (
             round % config.evaluate_every == 0 or round == config.rounds
         ):
-            accuracy = ClassifierParts(
-                self.network, self.weights, self.features, {}
-            ).accuracy(self.holdout)
-            self.notes["history"].append({"round": round, "accuracy": accuracy})
+            parts = ClassifierParts(self.network, self.weights, self.features, {})
+            accuracy, loss = parts.tested(self.holdout)
+            self.notes["history"].append(
+                {"round": round, "accuracy": accuracy, "loss": loss}
+            )
 
     def parts(
         self, found: Tensor, card: dict[str, Any]

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.models.cohort.classifier import Dense
+from understudy.models.cohort.classifier import Cnn, Dense
 from understudy.models.kernels.clients import Adam
 from understudy.models.nets.tapped import ConditionalGan, Taps
 from understudy.models.network import on_device
@@ -167,7 +167,7 @@ def draw(
 
 
 def local_models(
-    network: Dense,
+    network: Dense | Cnn,
     weights: Tensor,
     real: tuple[Tensor, Tensor, Tensor] | None,
     synthetic: tuple[Tensor, Tensor] | None,
@@ -221,16 +221,36 @@ def local_models(
     return local - weights
 
 
-def _losses(network: Dense, local: Tensor, x: Tensor, y: Tensor, taps: Taps) -> Tensor:
+def _losses(
+    network: Dense | Cnn, local: Tensor, x: Tensor, y: Tensor, taps: Taps
+) -> Tensor:
     """The cross-entropy of each row under its client's own model: (clients, n)."""
-    views = list(network.views(local).values())
-    *hidden, last = zip(views[::2], views[1::2], strict=True)
+    if isinstance(network, Cnn):
+        convolutions, parameters = network.layers(local)
+        x = _convolved(network.images(x), convolutions, taps)
+    else:
+        parameters = list(network.views(local).values())
+    *hidden, last = zip(parameters[::2], parameters[1::2], strict=True)
     for weight, bias in hidden:
         x = taps.dense(x, weight, bias).relu()
     scores = taps.dense(x, *last)
     return functional.cross_entropy(
         scores.flatten(0, 1), y.flatten(), reduction="none"
     ).view(y.shape)
+
+
+def _convolved(
+    images: Tensor, convolutions: list[tuple[Tensor, Tensor]], taps: Taps
+) -> Tensor:
+    """Images (clients, n, channels, height, width) behind all convolutions: (clients,
+    n, values).
+    """
+    clients, n = images.shape[:2]
+    for weight, bias in convolutions:
+        filtered = taps.conv(images, weight.flatten(2), bias, stride=1)
+        pooled = functional.max_pool2d(filtered.flatten(0, 1), 2).relu()
+        images = pooled.view(clients, n, *pooled.shape[1:])
+    return images.flatten(2)
 
 
 def _flat(sums: list[Tensor]) -> Tensor:
