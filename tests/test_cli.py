@@ -155,7 +155,7 @@ def test_the_ledger_is_shown_as_a_table(
     for word in (
         "when",
         "run",
-        "what",
+        "description",
         "round 1",
         "ε alone",
         "ε in all",
@@ -412,7 +412,7 @@ def test_after_a_purchase_a_run_is_refused_until_the_lifetime_budget_is_raised_f
     )
     with Ledger(book) as ledger:
         assert (
-            ledger.entries()[-1].what
+            ledger.entries()[-1].description
             == "budget: ε=4 at δ=0.0001 against anyone: the board, 3 March"
         )
         before = ledger.spent()

@@ -97,7 +97,9 @@ def test_bounds_and_categories_are_bought_within_the_one_price(
     made, home = bought
     with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
         entries = [entry for entry in ledger.entries() if entry.count]
-        assert [entry.what.split(";")[0].split(" of ")[0] for entry in entries] == [
+        assert [
+            entry.description.split(";")[0].split(" of ")[0] for entry in entries
+        ] == [
             "schema",
             "where numbers without bounds are with nobody",
             "the fine tables",
@@ -311,7 +313,7 @@ def test_with_a_schema_all_of_the_price_goes_into_the_release(tmp_path: Path) ->
             lifetime_epsilon=5,
         )
     with us.Ledger(tmp_path / "table.ledger") as ledger:
-        assert not any("schema" in entry.what for entry in ledger.entries())
+        assert not any("schema" in entry.description for entry in ledger.entries())
 
 
 REFUSED = {

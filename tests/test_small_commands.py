@@ -223,9 +223,9 @@ def test_runs_of_a_ledger_have_a_line_each_and_entries_can_be_taken_along(
         told = [float(row["epsilon_in_all"]) for row in csv.DictReader(file)]
     assert told == [entry.total for entry in entries]
     assert [
-        row["what"]
+        row["description"]
         for row in json.loads((tmp_path / "book.json").read_text())["entries"]
-    ] == [entry.what for entry in entries]
+    ] == [entry.description for entry in entries]
     for wrong, why in (("book.csv", "there already"), ("book.txt", ".csv or .json")):
         code, _, err = understudy("ledger", "export", book, "--out", tmp_path / wrong)
         assert code == 1
@@ -236,7 +236,9 @@ def test_a_run_that_was_refused_before_its_first_charge_has_a_line_too(
     understudy: Run, tmp_path: Path
 ) -> None:
     with Ledger(tmp_path / "a.ledger", holder="a", budget=Budget(1.0, 1e-6)) as book:
-        book.charge(NoOpDpEvent(), run="refused", what="alignment with b, outside ε")
+        book.charge(
+            NoOpDpEvent(), run="refused", description="alignment with b, outside ε"
+        )
     code, out, err = understudy("ledger", "show", tmp_path / "a.ledger", "--runs")
     assert (code, err) == (0, "")
     (line,) = (line for line in out.splitlines() if line.strip().startswith("refused"))

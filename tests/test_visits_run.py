@@ -60,7 +60,7 @@ def test_a_run_file_gives_two_tables_whose_keys_fit(tmp_path: Path) -> None:
     assert drawn.numbers.max() <= 3
     with Ledger(tmp_path / "a.ledger") as ledger:
         (entry,) = [entry for entry in ledger.entries() if entry.count]
-        assert "tables of people and their events" in entry.what
+        assert "tables of people and their events" in entry.description
         assert ledger.spent() <= 2.0
     assert "all their rows" in str(result.privacy)
     page = result.report(tmp_path / "page.html")

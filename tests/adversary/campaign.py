@@ -644,7 +644,7 @@ class Trial:
                 entry = written.get(value.receipt.entry)
                 if (
                     entry is None
-                    or entry.what != value.receipt.what
+                    or entry.description != value.receipt.description
                     or value.receipt.ledger != ledger.id
                 ):
                     self.find(

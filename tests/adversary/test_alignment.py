@@ -232,7 +232,9 @@ class Holder(AlignedParty):
 
 def named(ledger: Ledger) -> int:
     """How many sets of others the ledger says this holder may have masked."""
-    return sum(f"{GUESSED} ids of made up" in entry.what for entry in ledger.entries())
+    return sum(
+        f"{GUESSED} ids of made up" in entry.description for entry in ledger.entries()
+    )
 
 
 def test_a_server_that_repeats_itself_and_then_asks_otherwise_tests_no_unnamed_guess(
@@ -298,7 +300,7 @@ def test_who_cannot_pay_for_a_run_any_more_is_aligned_with_nobody(
     federation = case.federation(seed=None)
     *others, last = federation.holders.values()
     last.ledger.charge(
-        PureDp(0.8 * case.budget.epsilon), run="earlier", what="an earlier run"
+        PureDp(0.8 * case.budget.epsilon), run="earlier", description="an earlier run"
     )
     before = last.ledger.entries()
     parties = LocalParties(federation.parties(protocol, run="r", config=case.config()))
@@ -306,7 +308,7 @@ def test_who_cannot_pay_for_a_run_any_more_is_aligned_with_nobody(
         case.record.train(case.config(), parties, federation.schemas)
     assert last.ledger.entries() == before
     told = {
-        entry.what
+        entry.description
         for holder in others
         for entry in holder.ledger.entries()
         if entry.run == "r"
@@ -322,7 +324,7 @@ def test_who_cannot_pay_says_nothing_of_its_rows_where_they_are_matched_one_by_o
         {"a": rows, "b": rows}, {"a": nobody, "b": nobody}, budget=Budget(1.0, 1e-5)
     )
     holder = federation.holders["a"]
-    holder.ledger.charge(PureDp(0.9), run="earlier", what="an earlier run")
+    holder.ledger.charge(PureDp(0.9), run="earlier", description="an earlier run")
     party = federation.parties("vd-gan-dpsgd", run="r")["a"]
     for ask in (Introduce(), SharedPositions(positions=None)):
         with pytest.raises(BudgetExceeded, match="a: this step costs"):

@@ -141,8 +141,12 @@ def noise_is_left_out(patch: Patch) -> None:
 def a_charge_is_forgotten(patch: Patch) -> None:
     """An entry is made, and it costs nothing."""
 
-    def free(party: Any, what: str, outsider: int, anyone: int | None = None) -> Any:
-        return party.ledger.charge(NoOpDpEvent(), run=party.run, what=what)
+    def free(
+        party: Any, description: str, outsider: int, anyone: int | None = None
+    ) -> Any:
+        return party.ledger.charge(
+            NoOpDpEvent(), run=party.run, description=description
+        )
 
     patch.setattr(GanParty, "pay", free)
 

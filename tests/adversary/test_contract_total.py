@@ -44,7 +44,7 @@ def spend_all(
     """Charge until it is refused; how often it was not."""
     for count in range(10_000):
         try:
-            mine.charge(STEP, run=run, what="a step", people=people)
+            mine.charge(STEP, run=run, description="a step", people=people)
         except BudgetExceeded as refusal:
             if "limit of this run" not in str(refusal):
                 raise
@@ -67,7 +67,7 @@ def test_two_objects_for_one_run_spend_its_price_once(
     one, other = (ledger.within("the run", PRICE) for _ in range(2))
     half = steps_of(PRICE) // 2
     for _ in range(half):
-        one.charge(STEP, run="the run", what="a step", people=people)
+        one.charge(STEP, run="the run", description="a step", people=people)
     assert spend_all(other, people=people) == steps_of(PRICE) - half
     for mine in (one, other):
         with pytest.raises(BudgetExceeded, match="limit of this run"):
@@ -83,9 +83,9 @@ def test_a_charge_by_one_object_counts_in_what_the_other_can_afford_person_by_pe
     assert other.able(STEP, people=[1, 2]).tolist() == [False, True]
     other.afford(STEP, people=[2])
     with pytest.raises(BudgetExceeded, match="limit of this run"):
-        other.charge(STEP, run="the run", what="a step", people=[1, 2])
+        other.charge(STEP, run="the run", description="a step", people=[1, 2])
     with pytest.raises(BudgetExceeded, match="limit of this run"):
-        other.charge(STEP, run="the run", what="everyone, whom 1 is among")
+        other.charge(STEP, run="the run", description="everyone, whom 1 is among")
 
 
 def test_a_restart_does_not_begin_the_price_anew(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_restart_does_not_begin_the_price_anew(tmp_path: Path) -> None:
         with Ledger(path) as ledger:
             mine = ledger.within("the run", PRICE)
             if life < 2:
-                mine.charge(STEP, run="the run", what="a step")
+                mine.charge(STEP, run="the run", description="a step")
             paid += 1 if life < 2 else spend_all(mine)
     assert paid == steps_of(PRICE)
 
@@ -141,7 +141,7 @@ def test_a_charge_under_another_name_than_the_contract_s_is_refused(
 ) -> None:
     mine = ledger.within("the run", PRICE)
     with pytest.raises(LedgerError, match='for the run "the run", not for "another"'):
-        mine.charge(STEP, run="another", what="a step")
+        mine.charge(STEP, run="another", description="a step")
     assert not ledger.runs()
 
 

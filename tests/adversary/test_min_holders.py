@@ -62,7 +62,7 @@ def test_who_refuses_ends_the_run_and_nobody_has_paid(tmp_path: Path) -> None:
     federation = holders(tmp_path)
     spent = federation.holders["three"].ledger
     while spent.remaining() > 0.5:
-        spent.charge(GaussianDpEvent(20.0), run="earlier", what="spent before")
+        spent.charge(GaussianDpEvent(20.0), run="earlier", description="spent before")
     parties = LocalParties(federation.parties("gram", run="r"))
     with pytest.raises(BudgetExceeded, match="three"):
         measure(Gram(gram.Config(fine=0.0), federation.schemas), parties, min_holders=2)

@@ -81,7 +81,8 @@ def begin(protocol: str, **changes: Any) -> GanBegin:
 def charged(ledger: Any) -> int:
     """Entries of the run but for the alignment, which costs nothing."""
     return sum(
-        bool(entry.run) and "alignment" not in entry.what for entry in ledger.entries()
+        bool(entry.run) and "alignment" not in entry.description
+        for entry in ledger.entries()
     )
 
 

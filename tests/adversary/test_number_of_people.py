@@ -57,7 +57,7 @@ def test_how_many_people_there_are_is_on_the_record_before_it_is_told(
     (entry,) = [
         entry for entry in holders.holders["small"].ledger.entries() if entry.run == "r"
     ]
-    assert "how many people are held is disclosed, outside ε" in entry.what
+    assert "how many people are held is disclosed, outside ε" in entry.description
 
 
 @pytest.mark.parametrize("told", [1, 3])

@@ -324,7 +324,7 @@ def test_text_with_numbers_that_are_none_is_refused_as_an_event(text: str) -> No
 
 def test_a_ledger_charges_extremes_their_price_or_refuses_and_never_forgets_what_stood_there():
     ledger = Ledger.rehearsal("clinic", Budget(1.0, 1e-6))
-    ledger.charge(PureDp(0.4), run="one", what="a report")
+    ledger.charge(PureDp(0.4), run="one", description="a report")
     for event, count in (
         (G(1e-200), 1),
         (DG(1e-9), 1),
@@ -332,8 +332,10 @@ def test_a_ledger_charges_extremes_their_price_or_refuses_and_never_forgets_what
         (SAMPLED(1e-17, PureDp(40.0)), 2**40),
     ):
         with pytest.raises((PrivacyError, ConfigError)):
-            ledger.charge(event, count=count, run="one", what="too much")
-    ledger.charge(SAMPLED(1e-17, PureDp(1.0)), count=2**50, run="one", what="crumbs")
+            ledger.charge(event, count=count, run="one", description="too much")
+    ledger.charge(
+        SAMPLED(1e-17, PureDp(1.0)), count=2**50, run="one", description="crumbs"
+    )
     crumbs = 2**50 * 1.718281828e-17
     assert ledger.spent(delta=0.0) == pytest.approx(0.4 + crumbs, rel=1e-9)
     assert crumbs > 0.01

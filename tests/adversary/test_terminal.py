@@ -66,7 +66,7 @@ def test_a_contract_cannot_rewrite_what_its_steward_reads(tmp_path: Path) -> Non
 
 def test_ledgers_and_states_are_shown_without_what_steers(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l", holder="clinic", budget=Budget(8.0, 1e-6)) as book:
-        book.charge(GaussianDpEvent(6.0), run="r", what=STEERING)
+        book.charge(GaussianDpEvent(6.0), run="r", description=STEERING)
     said("ledger", "show", str(tmp_path / "l"))
     party = dict.fromkeys(("asks", "answers", "refusals", "down", "up", "joins"), 1)
     flags = dict.fromkeys(("connected", "signed", "waiting", "left_out"), False)

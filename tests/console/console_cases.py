@@ -89,7 +89,7 @@ def _run(home: Path, log: WatchedLog, book: Ledger) -> None:
     log.write("contract accepted", contract=done.digest, run=done.run)
     for number in range(3):
         log.write("ask", number=number, bytes=2_000, sha256="")
-        book.charge(GaussianDpEvent(6.0), run=done.run, what=f"release {number}")
+        book.charge(GaussianDpEvent(6.0), run=done.run, description=f"release {number}")
         log.write("reply", number=number, bytes=40_000, sha256="")
     log.write("ended", run=done.run)
 

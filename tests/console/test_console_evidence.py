@@ -253,7 +253,10 @@ def test_where_a_ledger_protects_rows_every_page_says_row_and_none_says_person(
             adjacency=ADJACENCIES["row"],
         )
         book.charge(
-            GaussianDpEvent(9.0), run="gram-of-rows", what="a release", terms=terms
+            GaussianDpEvent(9.0),
+            run="gram-of-rows",
+            description="a release",
+            terms=terms,
         )
         sentence = book.guess().in_words(ADJACENCIES["row"])
     with visitor(home) as steward:

@@ -52,7 +52,7 @@ def test_a_contract_with_hostile_texts_makes_the_same_pages(tmp_path: Path) -> N
         home = holder(folder, told)
         with Ledger(home / "clinic.ledger") as book:
             for word in words:
-                book.charge(GaussianDpEvent(60.0), run=word, what=word)
+                book.charge(GaussianDpEvent(60.0), run=word, description=word)
         with Status(
             home, role="party", party="clinic", federation=words[0], address=words[1]
         ) as status:

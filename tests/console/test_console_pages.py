@@ -146,7 +146,7 @@ def test_a_budget_is_changed_as_the_command_changes_it(
     assert "The lifetime budget is changed." in words_of(answer)
     steward.post("ledger", epsilon="1", reason="and no more after it")
     with Ledger(home / "clinic.ledger") as book:
-        what = [entry.what for entry in book.entries() if not entry.count]
+        what = [entry.description for entry in book.entries() if not entry.count]
         assert [text.split(": ")[-1] for text in what[1:]] == [
             "one more study",
             "and no more after it",

@@ -163,7 +163,7 @@ def test_every_value_in_a_reply_bears_a_receipt_or_a_public_reason(case: Case) -
                     ledger.id,
                     "contract",
                 )
-                assert entries[name][receipt.entry].what == receipt.what
+                assert entries[name][receipt.entry].description == receipt.description
 
 
 @every_protocol
@@ -276,7 +276,7 @@ def test_a_spent_budget_sends_nothing(case: Case) -> None:
     federation = case.federation()
     for holder in federation.holders.values():
         holder.ledger.charge(
-            PureDp(case.budget.epsilon), run="earlier", what="spent before"
+            PureDp(case.budget.epsilon), run="earlier", description="spent before"
         )
     before = {
         name: len(holder.ledger.entries())

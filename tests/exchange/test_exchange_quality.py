@@ -67,7 +67,7 @@ def test_a_silo_pays_for_a_figure_and_the_pages_say_it_in_words(
     quality = made.card["quality"]
     assert words.accuracy_words(quality) in said.replace("\n", " ")
     with Ledger(tmp_path / "north.ledger") as ledger:
-        assert FIGURE in [entry.what for entry in ledger.entries()]
+        assert FIGURE in [entry.description for entry in ledger.entries()]
         assert ledger.spent("anyone") == pytest.approx(made.card["epsilon"])
     assert made.card["epsilon"] <= 1.5
     run("exchange", "push", "north/all", at=at, token=token)

@@ -117,7 +117,7 @@ def test_a_silo_of_images_pays_for_a_figure_and_its_page_says_it(
     assert made.card["quality"]["low"] > 0.9
     with Ledger(tmp_path / "east.ledger") as ledger:
         assert ledger.spent("anyone") == pytest.approx(made.card["epsilon"])
-        assert [entry.what for entry in ledger.entries()].count(FIGURE) == 1
+        assert [entry.description for entry in ledger.entries()].count(FIGURE) == 1
     with exchange.member("east", "halves") as member:
         digest = member.push("halves", made)["digest"]
         with httpx.Client(

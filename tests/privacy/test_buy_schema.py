@@ -109,7 +109,7 @@ def test_the_price_is_in_the_ledger_before_the_first_cell_is_read():
     assert all(0.9 < spent <= 1 for spent in before)
     (entry,) = (entry for entry in ledger.entries() if entry.count)
     assert (
-        entry.what
+        entry.description
         == "schema of the table: domains of colour, grade, age, visits, income, joined"
     )
     assert entry.run == "r"

@@ -153,8 +153,8 @@ def test_a_ledger_tells_the_guess_at_whoever_is_guessed_most_often(
     with Ledger(
         tmp_path / "clinic.ledger", holder="clinic", budget=Budget(30, 1e-6)
     ) as book:
-        book.charge(rare, people=["one"], run="a", what="a batch")
-        book.charge(often, people=["other"], run="a", what="a sum")
+        book.charge(rare, people=["one"], run="a", description="a batch")
+        book.charge(often, people=["other"], run="a", description="a sum")
         assert book.guess() == best_guess(distance=distance({often: 1}))
 
 

@@ -44,7 +44,7 @@ def rehearse(budget: Budget = PURE) -> Ledger:
 
 def test_a_charge_outlives_the_process_that_made_it(tmp_path: Path) -> None:
     with clinic(tmp_path, BUDGET) as ledger:
-        receipt = ledger.charge(STEP, run="r1", what="round 1", count=10)
+        receipt = ledger.charge(STEP, run="r1", description="round 1", count=10)
         spent = ledger.spent()
     with Ledger(tmp_path / "clinic.ledger") as again:
         assert again.holder == "clinic"
@@ -63,7 +63,8 @@ def test_a_charge_outlives_the_process_that_made_it(tmp_path: Path) -> None:
 def test_receipts_name_the_entry_and_survive_a_message() -> None:
     ledger = rehearse()
     first, second = (
-        ledger.charge(PureDp(0.1), run="r", what=f"round {k}", count=3) for k in (1, 2)
+        ledger.charge(PureDp(0.1), run="r", description=f"round {k}", count=3)
+        for k in (1, 2)
     )
     assert second.entry == first.entry + 1
     price = event_to_json(PureDp(0.1))
@@ -75,9 +76,11 @@ def test_receipts_name_the_entry_and_survive_a_message() -> None:
 
 def test_a_persons_spend_is_everyones_charges_and_their_own() -> None:
     ledger = rehearse()
-    ledger.charge(PureDp(0.5), run="a", what="to all")
-    ledger.charge(PureDp(0.25), run="a", what="to two", people=[7, "ann"], count=2)
-    ledger.charge(PureDp(0.125), run="b", what="to one", people=np.array([7]))
+    ledger.charge(PureDp(0.5), run="a", description="to all")
+    ledger.charge(
+        PureDp(0.25), run="a", description="to two", people=[7, "ann"], count=2
+    )
+    ledger.charge(PureDp(0.125), run="b", description="to one", people=np.array([7]))
     assert ledger.spend(7) == {PureDp(0.5): 1, PureDp(0.25): 2, PureDp(0.125): 1}
     # the same person, however the id was read
     assert ledger.spent("7") == ledger.spent(7) == 1.125
@@ -93,9 +96,9 @@ def test_the_worst_off_person_is_found_among_people_who_did_different_things() -
     ledger = rehearse(Budget(9.0, 0.0))
     cheap = PureDp(0.25)
     dear = PureDp(1.0)
-    ledger.charge(cheap, run="r", what="often", people=["a", "b"], count=5)
-    ledger.charge(dear, run="r", what="dear", people=["b", "c"])
-    ledger.charge(dear, run="r", what="dear", people=["c"])
+    ledger.charge(cheap, run="r", description="often", people=["a", "b"], count=5)
+    ledger.charge(dear, run="r", description="dear", people=["b", "c"])
+    ledger.charge(dear, run="r", description="dear", people=["c"])
     assert [ledger.spent(who) for who in "abc"] == [1.25, 2.25, 2.0]
     assert ledger.spent() == 2.25
     assert ledger.spend() == {cheap: 5, dear: 1}
@@ -106,22 +109,22 @@ def test_compositions_are_charged_as_their_parts() -> None:
     ledger.charge(
         dp.SelfComposedDpEvent(dp.ComposedDpEvent([STEP, PureDp(0.1)]), 2),
         run="r",
-        what="w",
+        description="w",
         count=3,
     )
     assert ledger.spend() == {STEP: 6, PureDp(0.1): 6}
-    ledger.charge(dp.NoOpDpEvent(), run="r", what="nothing")
+    ledger.charge(dp.NoOpDpEvent(), run="r", description="nothing")
     assert ledger.spend() == {STEP: 6, PureDp(0.1): 6}
 
 
 def test_entries_tell_when_what_for_which_run_at_what_price() -> None:
     ledger = rehearse(Budget(4.0, 0.0))
-    ledger.charge(PureDp(0.5), run="a", what="round 1")
-    ledger.charge(PureDp(0.5), run="a", what="round 2", count=2)
-    ledger.charge(PureDp(0.25), run="b", what="report", people=range(1000))
+    ledger.charge(PureDp(0.5), run="a", description="round 1")
+    ledger.charge(PureDp(0.5), run="a", description="round 2", count=2)
+    ledger.charge(PureDp(0.25), run="b", description="report", people=range(1000))
     opening, first, second, third = ledger.entries()
-    assert opening.what == "budget: ε=4 at δ=0 against anyone"
-    assert (first.run, first.what, first.count, first.people) == (
+    assert opening.description == "budget: ε=4 at δ=0 against anyone"
+    assert (first.run, first.description, first.count, first.people) == (
         "a",
         "round 1",
         1,
@@ -134,7 +137,7 @@ def test_entries_tell_when_what_for_which_run_at_what_price() -> None:
     assert third.people == 1000
     assert third.cells()[1:] == ("b", "report", "1", "1,000", "0.25", "1.75")
     _, merged, last = ledger.entries(merged=True)
-    assert (merged.what, merged.count, merged.charges, merged.price) == (
+    assert (merged.description, merged.count, merged.charges, merged.price) == (
         "round 1 … round 2",
         3,
         2,
@@ -149,29 +152,29 @@ def test_entries_tell_when_what_for_which_run_at_what_price() -> None:
 
 def test_a_charge_over_the_budget_is_refused_before_anything_is_written() -> None:
     ledger = rehearse()
-    ledger.charge(PureDp(0.5), run="r", what="round", count=3)
+    ledger.charge(PureDp(0.5), run="r", description="round", count=3)
     before = ledger.entries()
     with pytest.raises(BudgetExceeded) as refusal:
-        ledger.charge(PureDp(0.75), run="r", what="round")
+        ledger.charge(PureDp(0.75), run="r", description="round")
     assert str(refusal.value) == (
         'clinic: this step costs ε=0.75 but 0.5 of 2.0 is left for person group "all" '
         "(δ=0, against anyone). Nothing was sent."
     )
     assert ledger.entries() == before
-    ledger.charge(PureDp(0.5), run="r", what="round")  # exactly the rest
+    ledger.charge(PureDp(0.5), run="r", description="round")  # exactly the rest
     assert ledger.remaining() == 0
 
 
 def test_only_the_people_concerned_are_asked_for() -> None:
     ledger = rehearse()
-    ledger.charge(PureDp(1.5), run="r", what="w", people=["ann"])
-    ledger.charge(PureDp(1.5), run="r", what="w", people=["bob"])
+    ledger.charge(PureDp(1.5), run="r", description="w", people=["ann"])
+    ledger.charge(PureDp(1.5), run="r", description="w", people=["bob"])
     with pytest.raises(BudgetExceeded, match='person group "2 people of this step"'):
-        ledger.charge(PureDp(1.0), run="r", what="w", people=["cem", "ann"])
+        ledger.charge(PureDp(1.0), run="r", description="w", people=["cem", "ann"])
     with pytest.raises(BudgetExceeded):
-        ledger.charge(PureDp(1.0), run="r", what="w")  # everyone includes ann
-    ledger.charge(PureDp(1.0), run="r", what="w", people=["cem"])
-    ledger.charge(PureDp(9.0), run="r", what="an empty round", people=[])
+        ledger.charge(PureDp(1.0), run="r", description="w")  # everyone includes ann
+    ledger.charge(PureDp(1.0), run="r", description="w", people=["cem"])
+    ledger.charge(PureDp(9.0), run="r", description="an empty round", people=[])
     assert ledger.spent() == 1.5
 
 
@@ -180,7 +183,7 @@ def test_gaussian_steps_fit_exactly_as_often_as_the_accountant_says() -> None:
     fitting = 0
     with suppress(BudgetExceeded):
         while True:
-            ledger.charge(STEP, run="r", what="round", count=25)
+            ledger.charge(STEP, run="r", description="round", count=25)
             fitting += 25
     assert ledger.spend() == {STEP: fitting}
     assert (
@@ -195,22 +198,27 @@ def test_a_price_against_insiders_binds_unless_the_budget_is_against_outsiders()
     inside = PureDp(1.5)
     for against, refused in (("anyone", True), ("outsider", False)):
         ledger = rehearse(Budget(2.0, 0.0, against))
-        ledger.charge(outside, run="r", what="round", insider=inside)
+        ledger.charge(outside, run="r", description="round", insider=inside)
         assert ledger.spent(against="outsider") == 0.25
         assert ledger.spent(against="anyone") == 1.5
         assert ledger.spend(against="outsider") == {outside: 1}
         assert ledger.entries()[-1].price == (1.5 if refused else 0.25)
         if refused:
             with pytest.raises(BudgetExceeded, match=r"costs ε=1\.5 but 0\.5"):
-                ledger.charge(outside, run="r", what="round", insider=inside)
+                ledger.charge(outside, run="r", description="round", insider=inside)
         else:
-            ledger.charge(outside, run="r", what="round", insider=inside)
+            ledger.charge(outside, run="r", description="round", insider=inside)
         ledger.charge(
-            outside, run="r", what="round", count=2, insider=inside, insider_count=0
+            outside,
+            run="r",
+            description="round",
+            count=2,
+            insider=inside,
+            insider_count=0,
         )
     # an insider's price that is too low hides nothing from an outsider
     with pytest.raises(BudgetExceeded):
-        rehearse().charge(PureDp(3.0), run="r", what="w", insider=PureDp(0.1))
+        rehearse().charge(PureDp(3.0), run="r", description="w", insider=PureDp(0.1))
 
 
 def test_what_has_no_price_or_no_sense_is_never_charged() -> None:
@@ -226,16 +234,16 @@ def test_what_has_no_price_or_no_sense_is_never_charged() -> None:
     ]
     for error, event, more in charges:
         with pytest.raises(error):
-            ledger.charge(event, run="r", what="w", **more)
+            ledger.charge(event, run="r", description="w", **more)
     assert len(ledger.entries()) == 1
 
 
 def test_able_says_for_each_person_what_a_charge_would() -> None:
     ledger = rehearse()  # ε ≤ PURE.epsilon, plain sums
     third = PureDp(PURE.epsilon / 3)
-    ledger.charge(third, run="r", what="everyone")
-    ledger.charge(third, run="r", what="some", people=[1, "two"])
-    ledger.charge(third, run="q", what="fewer", people=["two"])
+    ledger.charge(third, run="r", description="everyone")
+    ledger.charge(third, run="r", description="some", people=[1, "two"])
+    ledger.charge(third, run="q", description="fewer", people=["two"])
     entries = len(ledger.entries())
     people = ["two", 0, 1]
     for count, expected in (
@@ -265,10 +273,12 @@ def test_afford_writes_nothing_and_then_rounds_cost_no_accounting(
 
     monkeypatch.setattr(ledger_module, "epsilon", never)
     for k in range(10):
-        ledger.charge(STEP, run="r", what=f"round {k}", count=5)
-        ledger.charge(STEP, run="r", what=f"round {k}", count=5, people=range(k, 50))
+        ledger.charge(STEP, run="r", description=f"round {k}", count=5)
+        ledger.charge(
+            STEP, run="r", description=f"round {k}", count=5, people=range(k, 50)
+        )
     with pytest.raises(AssertionError, match="priced again"):
-        ledger.charge(STEP, run="r", what="one more than afforded")
+        ledger.charge(STEP, run="r", description="one more than afforded")
 
 
 def test_the_memory_of_what_fits_never_admits_what_does_not() -> None:
@@ -277,13 +287,13 @@ def test_the_memory_of_what_fits_never_admits_what_does_not() -> None:
     b = PureDp(1.0)
     ledger.afford(a, 4)
     ledger.afford(b, 2)
-    ledger.charge(a, run="r", what="w", count=3)
+    ledger.charge(a, run="r", description="w", count=3)
     with pytest.raises(BudgetExceeded):
-        ledger.charge(b, run="r", what="w")  # each fits alone, not together
+        ledger.charge(b, run="r", description="w")  # each fits alone, not together
     ledger.set_budget(Budget(1.0, 0.0))
     with pytest.raises(BudgetExceeded):
         # remembered under a limit that no longer rules
-        ledger.charge(a, run="r", what="w")
+        ledger.charge(a, run="r", description="w")
 
 
 # Whose budget rules
@@ -299,11 +309,11 @@ def test_an_existing_ledger_keeps_its_budget_until_it_is_set_explicitly(
     ):
         clinic(tmp_path, Budget(8.0, 0.0))
     with clinic(tmp_path) as ledger:
-        ledger.charge(PureDp(1.0), run="r", what="w")
+        ledger.charge(PureDp(1.0), run="r", description="w")
         ledger.set_budget(Budget(0.5, 0.0))
-        assert ledger.entries()[-1].what == "budget: ε=0.5 at δ=0 against anyone"
+        assert ledger.entries()[-1].description == "budget: ε=0.5 at δ=0 against anyone"
         with pytest.raises(BudgetExceeded, match=r"but 0 of 0\.5 is left"):
-            ledger.charge(PureDp(0.1), run="r", what="w")
+            ledger.charge(PureDp(0.1), run="r", description="w")
     with clinic(tmp_path, Budget(0.5, 0.0)) as ledger:
         assert ledger.spent() == 1.0
         with pytest.raises(LedgerError, match="finite"):
@@ -328,7 +338,7 @@ def test_a_new_ledger_needs_a_holder_and_a_finite_budget(tmp_path: Path) -> None
 def test_a_rehearsal_is_not_real_and_may_be_unlimited() -> None:
     ledger = rehearse(Budget(math.inf, 1e-5))
     assert not ledger.real
-    ledger.charge(dp.NonPrivateDpEvent(), run="r", what="plain training")
+    ledger.charge(dp.NonPrivateDpEvent(), run="r", description="plain training")
     assert ledger.spent() == math.inf
 
 
@@ -345,7 +355,7 @@ def test_two_connections_cannot_overspend_together(tmp_path: Path) -> None:
                 ledger.charge(
                     PureDp(0.0625),
                     run=name,
-                    what="w",
+                    description="w",
                     people=["ann"] if name == "b" else None,
                 )
                 charged[name] += 1
@@ -367,7 +377,7 @@ def test_a_ledger_is_shared_by_threads_but_not_by_a_fork(tmp_path: Path) -> None
             threading.Thread(
                 target=ledger.charge,
                 args=(PureDp(0.125),),
-                kwargs={"run": "r", "what": "w"},
+                kwargs={"run": "r", "description": "w"},
             )
             for _ in range(16)
         ]
@@ -392,10 +402,10 @@ def test_a_full_disk_charges_nothing_and_says_so(tmp_path: Path) -> None:
             LedgerError,
             match=r"clinic.ledger: the disk is full\. Nothing was computed or sent\.",
         ):
-            ledger.charge(PureDp(0.1), run="r", what="w", people=range(1000))
+            ledger.charge(PureDp(0.1), run="r", description="w", people=range(1000))
         assert len(ledger.entries()) == 1
         ledger._store.connection.execute(f"PRAGMA max_page_count={pages + 1000}")
-        ledger.charge(PureDp(0.1), run="r", what="w", people=range(1000))
+        ledger.charge(PureDp(0.1), run="r", description="w", people=range(1000))
         assert ledger.spent() == pytest.approx(0.1)
 
 
@@ -417,12 +427,14 @@ def small_disk(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 def _charge_until_it_fails(ledger: Ledger) -> None:
     for k in itertools.count(step=100):
-        ledger.charge(PureDp(2**-20), run="r", what="round", people=range(k, k + 100))
+        ledger.charge(
+            PureDp(2**-20), run="r", description="round", people=range(k, k + 100)
+        )
 
 
 def test_a_truly_full_disk_charges_nothing_and_recovers(small_disk: Path) -> None:
     with clinic(small_disk) as ledger:
-        ledger.charge(PureDp(0.5), run="r", what="before")
+        ledger.charge(PureDp(0.5), run="r", description="before")
         filler = small_disk / "filler"
         with suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
@@ -435,7 +447,7 @@ def test_a_truly_full_disk_charges_nothing_and_recovers(small_disk: Path) -> Non
         spent = ledger.spent()
         assert spent >= 0.5
         filler.unlink()
-        ledger.charge(PureDp(0.25), run="r", what="after")
+        ledger.charge(PureDp(0.25), run="r", description="after")
         assert len(ledger.entries()) == entries + 1
     with Ledger(small_disk / "clinic.ledger") as ledger:
         assert ledger.spent() == pytest.approx(spent + 0.25)
@@ -445,7 +457,7 @@ def test_a_read_only_disk_charges_nothing(small_disk: Path) -> None:
     clinic(small_disk).close()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(LedgerError, match=r"Nothing was computed or sent\."):
-        clinic(small_disk).charge(PureDp(0.1), run="r", what="w")
+        clinic(small_disk).charge(PureDp(0.1), run="r", description="w")
     with pytest.raises(
         LedgerError, match=r"Read-only file system\. Nothing was computed or sent\."
     ):
@@ -460,10 +472,10 @@ def test_a_ledger_held_by_another_process_is_not_written(tmp_path: Path) -> None
             LedgerError,
             match=r"another process holds it\. Nothing was computed or sent\.",
         ):
-            ledger.charge(PureDp(0.1), run="r", what="w")
+            ledger.charge(PureDp(0.1), run="r", description="w")
         other.execute("ROLLBACK")
         other.close()
-        ledger.charge(PureDp(0.1), run="r", what="w")
+        ledger.charge(PureDp(0.1), run="r", description="w")
 
 
 def test_a_file_that_is_no_ledger_is_left_as_it_is(tmp_path: Path) -> None:
@@ -488,7 +500,7 @@ def test_a_file_that_is_no_ledger_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_a_damaged_ledger_is_not_used(tmp_path: Path) -> None:
     with clinic(tmp_path) as ledger:
-        ledger.charge(PureDp(0.1), run="r", what="w", people=range(5000))
+        ledger.charge(PureDp(0.1), run="r", description="w", people=range(5000))
     file = tmp_path / "clinic.ledger"
     whole = file.read_bytes()
     file.write_bytes(
@@ -503,7 +515,7 @@ def test_a_damaged_ledger_is_not_used(tmp_path: Path) -> None:
 
 def test_the_file_is_synced_at_every_commit_and_only_grows(tmp_path: Path) -> None:
     with clinic(tmp_path) as ledger:
-        ledger.charge(PureDp(0.1), run="r", what="w")
+        ledger.charge(PureDp(0.1), run="r", description="w")
         sql = ledger._store.connection
         assert sql.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert sql.execute("PRAGMA synchronous").fetchone() == (2,)
@@ -521,4 +533,4 @@ def test_a_closed_ledger_charges_nothing(tmp_path: Path) -> None:
     ledger = clinic(tmp_path)
     ledger.close()
     with pytest.raises(LedgerError, match="Nothing was computed or sent"):
-        ledger.charge(PureDp(0.1), run="r", what="w")
+        ledger.charge(PureDp(0.1), run="r", description="w")

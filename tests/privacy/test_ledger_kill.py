@@ -109,7 +109,7 @@ def charge_forever(path: Path, used_file: Path, *, first: bool) -> None:
             ledger.charge(
                 PureDp(0.125),
                 run="r",
-                what="w",
+                description="w",
                 people=["ann", f"person {k}"] if k % 2 else None,
             )
             if first:
@@ -161,7 +161,7 @@ def charge_all(path: Path) -> None:
     with Ledger(path) as ledger:
         try:
             while True:
-                ledger.charge(PureDp(0.0625), run="r", what="w")
+                ledger.charge(PureDp(0.0625), run="r", description="w")
         except BudgetExceeded:
             return
 

@@ -366,13 +366,13 @@ def test_the_second_aggregator_writes_down_what_it_released_and_hosts_whose_key_
     (entry,) = [
         entry for entry in whole.holders["second"].ledger.entries() if entry.count
     ]
-    assert "the sum over 12 people, once: batch" in entry.what
+    assert "the sum over 12 people, once: batch" in entry.description
     (uploaded,) = {
-        e.what.split("key ")[1]
+        e.description.split("key ")[1]
         for e in whole.holders["host 0"].ledger.entries()
         if e.count
     }
-    assert uploaded == entry.what.split("key ")[1]
+    assert uploaded == entry.description.split("key ")[1]
 
 
 # People who lie

@@ -122,7 +122,9 @@ def test_the_ledger_names_the_disclosure_before_a_masked_id_leaves():
     parties = {name: holder(name) for name in HELD}
     align_people(LocalParties(parties))
     entries = [
-        entry.what for entry in parties["clinic"].ledger.entries() if entry.run == "r1"
+        entry.description
+        for entry in parties["clinic"].ledger.entries()
+        if entry.run == "r1"
     ]
     assert entries == [
         "alignment: how many people are held is disclosed, outside ε",
@@ -253,7 +255,7 @@ def test_different_kinds_of_ids_are_named_before_anything_is_masked():
     ):
         align_people(LocalParties(parties))
     entries = [
-        entry.what
+        entry.description
         for party in parties.values()
         for entry in party.ledger.entries()
         if entry.run == "r1"
@@ -374,7 +376,7 @@ def test_a_size_that_no_set_may_have_makes_no_number_that_a_bar_cannot_draw(size
 def test_a_party_with_too_little_left_for_the_run_says_nothing_of_its_people(first):
     party = holder("clinic")
     # ε = 0.9
-    party.ledger.charge(GaussianDpEvent(5.0), run="r0", what="an earlier run")
+    party.ledger.charge(GaussianDpEvent(5.0), run="r0", description="an earlier run")
     before = party.ledger.entries()
     with pytest.raises(
         BudgetExceeded, match=r"clinic: this step costs .* Nothing was sent"
@@ -396,6 +398,6 @@ def test_a_run_that_the_ledger_just_affords_is_aligned(delta):
     earlier = GaussianDpEvent(9.0)
     whole = epsilon({earlier: 1, price: 1}, 1e-5)
     party.ledger = Ledger.rehearsal("clinic", Budget(whole, 1e-5))
-    party.ledger.charge(earlier, run="r0", what="an earlier run")
+    party.ledger.charge(earlier, run="r0", description="an earlier run")
     party.answer(Introduce())
-    party.ledger.charge(price, run="r1", what=f"the run, {run}")
+    party.ledger.charge(price, run="r1", description=f"the run, {run}")

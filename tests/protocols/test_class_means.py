@@ -324,7 +324,9 @@ def test_people_who_have_too_little_left_are_left_out_and_the_others_codewords_a
         {"a": rows}, budget=Budget(8.0, 0.0), same_people=False
     )
     spent = federation.holders["a"].ledger
-    spent.charge(PureDp(8.0), people=rows.ids[:100], run="before", what="another run")
+    spent.charge(
+        PureDp(8.0), people=rows.ids[:100], run="before", description="another run"
+    )
     result = run("class-means", federation, epsilon_total=8.0, features=12)
     images, named = halves(500, seed=1)
     assert result.model.card["left_out"] == {"a": 100}

@@ -350,9 +350,9 @@ def test_the_ledger_holds_three_payments_and_a_person_pays_once(plus: bool) -> N
         }
         assert paid == Counter(due)
         words = [
-            entry.what
+            entry.description
             for entry in holder.ledger.entries()
-            if entry.what.startswith("step")
+            if entry.description.startswith("step")
         ]
         assert [what.split(",")[0] for what in words] == [
             f"step {n} of 3" for n in (1, 2, 3)

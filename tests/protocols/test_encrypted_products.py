@@ -163,7 +163,9 @@ def test_the_price_of_answers_stands_in_every_ledger_before_they_leave() -> None
     def after(asks: Asks, replies: Replies) -> Replies:
         for name, reply in replies.items():
             if isinstance(reply, Swapped):
-                booked = any("sums of encrypted" in e.what for e in entries(name))
+                booked = any(
+                    "sums of encrypted" in e.description for e in entries(name)
+                )
                 answered.setdefault(name, []).append(booked)
         return replies
 
@@ -470,6 +472,6 @@ def test_a_party_that_is_put_back_answers_the_same_and_pays_again() -> None:
     booked = [
         entry
         for entry in parties["holder 1"].ledger.entries()
-        if "sums of encrypted" in entry.what
+        if "sums of encrypted" in entry.description
     ]
     assert len(booked) == 3

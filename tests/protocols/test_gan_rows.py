@@ -298,7 +298,7 @@ def test_a_refused_beginning_leaves_nothing_begun() -> None:
     ledger.charge(
         PureDp(BUDGET.epsilon / 5),
         run="earlier",
-        what="a fifth: less than the alignment foresees",
+        description="a fifth: less than the alignment foresees",
     )
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         verti_gan.train(verti_gan.Config(**SMALL), parties, held.schemas)

@@ -143,7 +143,9 @@ def test_a_client_pays_for_its_generator_once() -> None:
                 )
                 == 1
             )
-    made = [entry for entry in ledger.entries() if "synthetic rows" in entry.what]
+    made = [
+        entry for entry in ledger.entries() if "synthetic rows" in entry.description
+    ]
     assert 1 <= len(made) <= 4
 
 
@@ -378,7 +380,9 @@ def test_the_card_says_what_the_ledgers_hold_not_what_the_server_counts(
         epsilon({step: most}, config.delta), rel=1e-9
     )
     entries = [
-        entry for entry in ledger.entries() if "round 1: one report" in entry.what
+        entry
+        for entry in ledger.entries()
+        if "round 1: one report" in entry.description
     ]
     assert len(entries) == 2
 
@@ -396,7 +400,7 @@ def test_a_client_who_cannot_pay_for_the_run_is_left_out_and_the_others_go_on() 
     reports = SelfComposedDpEvent(
         config.report_event(needed_noise(config)), config.reports_per_person
     )
-    ledger.charge(reports, people=[1, 4], run="earlier", what="an earlier run")
+    ledger.charge(reports, people=[1, 4], run="earlier", description="an earlier run")
     # for reports alone they have enough, with a GAN they have not
     ledger.afford(reports, people=[1, 4])
     before = {person: ledger.spend(person) for person in (1, 4)}
@@ -437,7 +441,7 @@ def test_the_ledger_says_that_a_price_protects_one_row() -> None:
     holders = federation(Budget(4.0, 1e-5))
     train("gen-fl", holders, **SMALL, dp_generator=True)
     assert all(
-        "protects one row" in entry.what
+        "protects one row" in entry.description
         for entry in holders.holders["host"].ledger.entries()
         if entry.run
     )

@@ -217,7 +217,7 @@ def test_the_ledger_holds_one_release_and_the_statement_says_the_same(cut: Any) 
         assert one.ledger.spent() == pytest.approx(outcome.privacy.epsilon(name))
         paid = [entry for entry in one.ledger.entries() if entry.count]
         assert len(paid) == 1
-        assert "keys" in paid[0].what
+        assert "keys" in paid[0].description
     for who in ("outsider", "server", "another_party"):
         assert outcome.privacy.epsilon(None, who) == pytest.approx(
             outcome.privacy.epsilon("h" + name[1:], who)
@@ -229,10 +229,10 @@ def test_every_ledger_names_the_same_keys() -> None:
     parties = all_parties(tables, schemas, seed=None)
     release(LocalParties(parties), schemas)
     marks = {
-        e.what.rpartition("keys ")[2]
+        e.description.rpartition("keys ")[2]
         for p in parties.values()
         for e in p.ledger.entries()
-        if "keys" in e.what
+        if "keys" in e.description
     }
     assert len(marks) == 1
 

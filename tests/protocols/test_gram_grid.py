@@ -255,7 +255,7 @@ def test_in_a_grid_a_person_pays_one_price_and_every_ledger_holds_it() -> None:
     assert outcome.trained.card["owners"][SCHEMA.names[0]] == "a0"
     assert outcome.people == len(FRAME)
     assert "which parties hold a person" in str(outcome.privacy)
-    entries = [entry.what for entry in parties["c0"].ledger.entries()]
+    entries = [entry.description for entry in parties["c0"].ledger.entries()]
     assert any("which of them hold a person" in what for what in entries)
 
 

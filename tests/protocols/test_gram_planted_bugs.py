@@ -282,10 +282,12 @@ def the_last_release_is_free(patch: Patch) -> None:
     """The target's pairs are measured again at no price."""
     honest = JointParty.charge
 
-    def charge(self: JointParty, event: Any, *, what: str, **more: Any) -> Receipt:
+    def charge(
+        self: JointParty, event: Any, *, description: str, **more: Any
+    ) -> Receipt:
         again = Gram(CONFIG, {"clinic": SCHEMA}).releases["again"]
-        free = NoOpDpEvent() if what.startswith(again) else event
-        return honest(self, free, what=what, **more)
+        free = NoOpDpEvent() if description.startswith(again) else event
+        return honest(self, free, description=description, **more)
 
     patch.setattr(JointParty, "charge", charge)
 

@@ -321,7 +321,7 @@ def test_a_table_across_holders_has_the_noise_of_both_and_what_crosses_is_in_the
             found.sigmas[-1] * (holders / (holders - 1)) ** 0.5, rel=0.01
         )
     for name, each in parties.items():
-        said = [entry.what for entry in each.ledger.entries()]
+        said = [entry.description for entry in each.ledger.entries()]
         assert sum("masked rows" in what and "once more" in what for what in said) == (
             name in crossed
         )

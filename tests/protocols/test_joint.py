@@ -268,9 +268,9 @@ def study_of(held: Mapping[str, Table], **settings: Any) -> Numbers:
 
 def charged(party: Any) -> list[str]:
     return [
-        entry.what
+        entry.description
         for entry in party.ledger.entries()
-        if entry.count and "outside ε" not in entry.what
+        if entry.count and "outside ε" not in entry.description
     ]
 
 
@@ -457,7 +457,7 @@ def test_no_row_is_masked_for_terms_that_others_were_not_told() -> None:
         measure(study_of(COLUMNS), Crooked(inside, seen))
     assert isinstance(asked[-1], Swap)
     assert not any(
-        "masked rows" in entry.what
+        "masked rows" in entry.description
         for party in inside.values()
         for entry in party.ledger.entries()
     )

@@ -202,7 +202,9 @@ def test_a_person_reports_on_different_rows_while_there_are_any() -> None:
 def test_who_takes_part_reports_on_all_their_rows_also_where_others_cannot_pay():
     party = a_party(budget=60.0)
     spent = FRAME["id"].unique()[:5].tolist()
-    party.ledger.charge(PureDp(30.0), run="before", what="another run", people=spent)
+    party.ledger.charge(
+        PureDp(30.0), run="before", description="another run", people=spent
+    )
     party.answer(begin(epsilon_total=60.0, max_reports=3))
     assert party.places.tolist() == list(range(5, 20))
     # as good as no flips: a report tells its row
@@ -255,7 +257,7 @@ def test_a_budget_that_is_spent_before_the_first_report_leaves_nothing_to_fit() 
         ) -> dict[str, Any]:
             replies = super().ask(message, min_holders=min_holders)
             if isinstance(message["a"], LoPubBegin):
-                ledger.charge(PureDp(1.0), run="another", what="another run")
+                ledger.charge(PureDp(1.0), run="another", description="another run")
             return replies
 
     parties = Meanwhile(fed.parties("lopub", run="r", config=lopub.Config()))

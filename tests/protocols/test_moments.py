@@ -177,7 +177,7 @@ def test_a_bought_norm_is_paid_for_once_and_means_have_less_noise() -> None:
         network: Any = result.generator.network
         off.append(np.linalg.norm(network.means.detach().numpy()[0] - rows.mean(0)))
         paid = [
-            entry.what.partition(" with ")[0]
+            entry.description.partition(" with ")[0]
             for entry in charged(fed.holders["silo 0"])
         ]
         assert paid == ["how long rows are"] * bool(norms) + [

@@ -101,7 +101,7 @@ def test_a_release_of_parts_is_that_of_the_whole_to_the_bit(
         pd.testing.assert_frame_equal(whole.sample(50, seed=1), made.sample(50, seed=1))
         assert whole.card == made.card
         ledgers = [
-            [entry.what for entry in own.holders["one"].ledger.entries()]
+            [entry.description for entry in own.holders["one"].ledger.entries()]
             for own in (first, second)
         ]
         assert len(ledgers[0]) == len(ledgers[1])

@@ -87,7 +87,7 @@ def test_the_figure_and_the_sums_are_within_one_budget_and_the_figure_has_its_ow
     assert (
         0.98 * ASKED < quality["epsilon"] == epsilon({figure: 2}, BUDGET.delta) <= ASKED
     )
-    assert [entry.what for entry in ledger.entries()].index(FIGURE) < len(
+    assert [entry.description for entry in ledger.entries()].index(FIGURE) < len(
         list(ledger.entries())
     ) - 1
     network = offer.network

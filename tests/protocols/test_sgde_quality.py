@@ -93,7 +93,7 @@ def test_the_figure_is_a_part_of_the_offers_price_and_has_a_line_of_its_own_in_t
     assert offer.card["epsilon"] == pytest.approx(epsilon(ledger.spend(), 1e-5))
     assert 3.9 < offer.card["epsilon"] <= BUDGET.epsilon
     assert 0.98 * ASKED < quality["epsilon"] <= ASKED
-    assert [entry.what for entry in ledger.entries()].count(FIGURE) == 1
+    assert [entry.description for entry in ledger.entries()].count(FIGURE) == 1
 
 
 def test_the_figure_is_near_what_a_classifier_of_the_rows_has() -> None:
@@ -185,7 +185,7 @@ def test_a_pool_that_asks_for_a_figure_that_was_not_agreed_to_gets_none() -> Non
 def test_what_was_spent_since_the_pool_was_joined_is_found_before_the_figure_is_charged():
     one = party()
     one.answer(subscribe())
-    one.ledger.charge(GaussianDpEvent(2.0), run="another", what="something else")
+    one.ledger.charge(GaussianDpEvent(2.0), run="another", description="something else")
     spent = one.ledger.spend()
     with pytest.raises(BudgetExceeded):
         one.answer(Push())

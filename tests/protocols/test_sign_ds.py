@@ -280,7 +280,7 @@ def test_who_has_spent_too_much_elsewhere_stays_out_of_the_run() -> None:
     ledger = federation.holders["host 0"].ledger
     spent = [0, 3, 4, 5, 7, 9]
     left = {1, 2, 6, 8}
-    ledger.charge(PureDp(5.0), people=spent, run="earlier", what="a report")
+    ledger.charge(PureDp(5.0), people=spent, run="earlier", description="a report")
     result = train(
         "sign-ds",
         federation,
@@ -314,7 +314,7 @@ def test_places_are_those_of_the_people_who_take_part_also_after_a_return() -> N
         .values()
     )
     ledger = federation.holders["host 0"].ledger
-    ledger.charge(PureDp(5.0), people=[0, 2], run="earlier", what="a report")
+    ledger.charge(PureDp(5.0), people=[0, 2], run="earlier", description="a report")
     config = Config(epsilon=2.0, chosen=1, max_reports=1, device="cpu")
     network = config.network_for(blobs(5).features)
     party.answer(Begin(config=vars(config), network=network.describe()))

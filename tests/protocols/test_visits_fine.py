@@ -207,7 +207,9 @@ def test_the_first_release_is_of_fine_cells_and_is_in_the_ledger_first() -> None
         LocalParties(fed.parties("visits", run="r", config=config)), fed.schemas, config
     )
     entries = [
-        entry.what for entry in fed.holders["shop 0"].ledger.entries() if entry.count
+        entry.description
+        for entry in fed.holders["shop 0"].ledger.entries()
+        if entry.count
     ]
     assert [what.split(" with ")[0] for what in entries] == [
         *found.study.releases.values()

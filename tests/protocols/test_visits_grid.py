@@ -288,7 +288,7 @@ def test_a_person_pays_once_and_the_statement_says_what_is_outside() -> None:
     people, events = result.generator.visits(30, seed=1)
     assert set(people.columns) == {"patient", "sex", "smoker", "income"}
     assert set(events["patient"]) <= set(people["patient"])
-    entries = [entry.what for entry in fed.holders["registry"].ledger.entries()]
+    entries = [entry.description for entry in fed.holders["registry"].ledger.entries()]
     assert any("which of them hold a person" in what for what in entries)
 
 

@@ -233,7 +233,9 @@ def test_every_release_is_in_the_ledger_first_and_what_is_drawn_lies_where_peopl
     real = rows(400)
     generator = train("visits", fed, **SMALL | {"steps": 30}, seed=0).generator
     entries = [
-        entry.what for entry in fed.holders["shop 0"].ledger.entries() if entry.count
+        entry.description
+        for entry in fed.holders["shop 0"].ledger.entries()
+        if entry.count
     ]
     study = study_of(fed.schemas)
     assert [what.split(" with ")[0] for what in entries] == [*study.releases.values()]

@@ -73,7 +73,7 @@ def _holder(
     if not (home / "book.ledger").exists():
         with Ledger(home / "book.ledger", holder=name, budget=BUDGET) as ledger:
             for step in range(ROUNDS):
-                ledger.charge(EVENT, run=RUN, what=f"round {step + 1}")
+                ledger.charge(EVENT, run=RUN, description=f"round {step + 1}")
     return {
         "table": str(home / "table.csv"),
         "schema": str(home / "schema.toml"),

@@ -81,7 +81,7 @@ class Counting(Party):
             raise FAILURES[ask.how]
         assert isinstance(ask, Next)
         receipt = self.ledger.charge(
-            GaussianDpEvent(20.0), run=self.run, what="one number"
+            GaussianDpEvent(20.0), run=self.run, description="one number"
         )
         self.count += 1
         self.work()  # paid for, and not yet answered

@@ -62,7 +62,9 @@ def answered(home: Path) -> int:
 def charges(desk: Desk, name: str) -> list[str]:
     with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
         return [
-            entry.what for entry in ledger.entries() if entry.what.startswith("round ")
+            entry.description
+            for entry in ledger.entries()
+            if entry.description.startswith("round ")
         ]
 
 

@@ -337,16 +337,16 @@ def test_a_server_that_asks_on_is_stopped_by_the_contract_s_price(
 def test_a_contract_ledger_sees_other_runs_in_the_holder_s_budget() -> None:
     ledger = Ledger.rehearsal("a", Budget(1.0, 1e-5))
     event = GaussianDpEvent(4.0)
-    ledger.charge(event, run="earlier", what="x")
+    ledger.charge(event, run="earlier", description="x")
     within = ledger.within("now", Budget(5.0, 1e-5))
     with pytest.raises(BudgetExceeded) as refusal:
-        within.charge(event, run="now", what="x")
+        within.charge(event, run="now", description="x")
     assert "limit of this run" not in str(refusal.value)
     tight = Ledger.rehearsal("a", Budget(9.0, 1e-5)).within("now", Budget(1.0, 1e-5))
-    tight.charge(event, run="now", what="x", people=[1, 2])
+    tight.charge(event, run="now", description="x", people=[1, 2])
     with pytest.raises(BudgetExceeded, match="limit of this run"):
-        tight.charge(event, run="now", what="x", people=[2])
-    tight.charge(event, run="now", what="x", people=[3])
+        tight.charge(event, run="now", description="x", people=[2])
+    tight.charge(event, run="now", description="x", people=[3])
     with pytest.raises(BudgetExceeded, match="limit of this run"):
         tight.afford(event, people=[3])
 

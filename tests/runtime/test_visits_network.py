@@ -122,9 +122,9 @@ def test_two_clinics_and_a_registry_of_both_ones_people_are_a_grid(desk: Desk) -
             assert 2.9 < ledger.spent() <= 3.0
             others = ", ".join(other for other in held if other != name)
             (paid,) = [
-                entry.what
+                entry.description
                 for entry in ledger.entries()
-                if entry.what.startswith("tables of people")
+                if entry.description.startswith("tables of people")
             ]
             assert f"with {others}; keys" in paid
     generator = Generator.load(desk.folder / "joint")

@@ -27,7 +27,9 @@ class Answer(Reply, kind="test.answer"):
     people: Public
 
 
-RECEIPT = Receipt(holder="clinic", ledger="abc", entry=7, run="r", what="round 1")
+RECEIPT = Receipt(
+    holder="clinic", ledger="abc", entry=7, run="r", description="round 1"
+)
 QUESTION = Question(
     round=3,
     rate=0.5,

@@ -30,7 +30,7 @@ ENTRY_HEADS = (
     "number",
     "when",
     "run",
-    "what",
+    "description",
     "how",
     "uses",
     "people",
@@ -107,7 +107,7 @@ def _as_table(title: str, rows: Iterable[tuple[str, ...]]) -> None:
     grid = Grid(title=title, box=SIMPLE_HEAD, title_justify="left", padding=(0, 0))
     grid.add_column("when (UTC)", no_wrap=True)
     grid.add_column("run", overflow="fold", min_width=8)
-    grid.add_column("what", overflow="fold", min_width=12)
+    grid.add_column("description", overflow="fold", min_width=12)
     for name in ("uses", "who", "ε alone", "ε in all"):
         grid.add_column(name, justify="right", no_wrap=True)
     for row in rows:
@@ -133,8 +133,8 @@ def ledger_export(
     ledger: FileArg,
     to: Annotated[Path, option("A .csv or .json file that is not there yet.", "--out")],
 ) -> None:
-    """Write every entry to a file, for an auditor: when, run, what, uses, who, ε alone,
-    ε in all, the limit.
+    """Write every entry to a file, for an auditor: when, run, description, uses, who, ε
+    alone, ε in all, the limit.
     """
     from understudy.privacy.accounts.ledger import Ledger
 
@@ -171,7 +171,7 @@ def exact(entry: "Entry") -> tuple[object, ...]:
     return (
         entry.when,
         entry.run,
-        entry.what,
+        entry.description,
         entry.event if priced else "",
         entry.count,
         entry.people,

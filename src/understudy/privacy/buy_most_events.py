@@ -60,7 +60,7 @@ def buy_most_events(
     ledger.charge(
         choice.event,
         run=run,
-        what=f"a bound on events that {percent} % of the people do not pass",
+        description=f"a bound on events that {percent} % of the people do not pass",
     )
     bounds = candidates(visits.schema)
     return replace(

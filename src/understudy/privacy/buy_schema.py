@@ -260,7 +260,9 @@ def buy_schema(
     }
     bought = {c: request for c, request in every.items() if _LOOKS[request.kind]}
     domains = f"domains of {', '.join(bought)}"
-    receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {domains}")
+    receipt = ledger.charge(
+        offer.event, run=run, description=f"schema of {title}: {domains}"
+    )
     numbers = [
         c
         for c, request in bought.items()

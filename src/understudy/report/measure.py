@@ -368,7 +368,7 @@ def _entry_cells(entry: Entry) -> tuple[str, ...]:
     return (
         entry.when[:16].replace("T", " "),
         entry.run,
-        entry.what,
+        entry.description,
         *paid,
         shown(entry.total),
     )

@@ -37,7 +37,7 @@ class Entry:
     number: int
     when: str
     run: str
-    what: str
+    description: str
     people: int | None
     charges: int
     cost: Mapping[str, Spend]
@@ -71,14 +71,14 @@ class Entry:
         )
 
     def cells(self) -> tuple[str, ...]:
-        """When, run, what, uses, people, ε alone, ε in all: for a table."""
+        """When, run, description, uses, people, ε alone, ε in all: for a table."""
         people = "everyone" if self.people is None else f"{self.people:,}"
         cost = (
             (f"{self.count:,}", people, shown(self.price))
             if self.count
             else ("", "", "")
         )
-        return (self.when, self.run, self.what, *cost, shown(self.total))
+        return (self.when, self.run, self.description, *cost, shown(self.total))
 
 
 def read_entries(
@@ -88,7 +88,7 @@ def read_entries(
     totals: dict[int, int] = {}
     alike = all(row.view == "both" for row in priced)
     budget: Budget  # the first entry of every ledger sets one
-    for (number, when, run, what, people), lines in groupby(
+    for (number, when, run, description, people), lines in groupby(
         rows,
         key=lambda row: row[:5],
     ):
@@ -100,7 +100,7 @@ def read_entries(
                 counts[event], totals[event] = count, total
         cost = _by_view(counts, priced, alike=alike)
         after = _by_view(totals, priced, alike=alike)
-        yield Entry(number, when, run, what, people, 1, cost, after, budget)
+        yield Entry(number, when, run, description, people, 1, cost, after, budget)
 
 
 def _by_view(
@@ -130,7 +130,7 @@ def merge(entries: Iterable[Entry]) -> list[Entry]:
             cost = {v: Counter(last.cost[v]) | Counter(entry.cost[v]) for v in VIEWS}
         merged[-1] = replace(
             last,
-            what=_joined(last.what, entry.what),
+            description=_joined(last.description, entry.description),
             people=_total(last.people, entry.people),
             charges=last.charges + entry.charges,
             cost=cost,

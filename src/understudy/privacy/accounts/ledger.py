@@ -68,7 +68,7 @@ class Receipt:
     ledger: str
     entry: int
     run: str
-    what: str
+    description: str
     event: str = ""
     uses: int = 1
 
@@ -172,7 +172,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         event: DpEvent,
         *,
         run: str,
-        what: str,
+        description: str,
         count: int = 1,
         people: Iterable[int | str] | None = None,
         insider: DpEvent | None = None,
@@ -200,13 +200,13 @@ class Ledger(AbstractContextManager["Ledger"]):
                 effect=Effect.NOTHING_SENT,
             )
         with self._store.transaction(write=True) as sql:
-            if once and self._store.has_entry(run, what):
+            if once and self._store.has_entry(run, description):
                 raise PrivacyError(
-                    f"{self.holder}: once in a run, and it was: {what}.",
+                    f"{self.holder}: once in a run, and it was: {description}.",
                     effect=Effect.NOTHING_CHARGED_OR_SENT,
                 )
             self._check(lines, ids)
-            entry = add_entry(sql, run, what, None if ids is None else len(ids))
+            entry = add_entry(sql, run, description, None if ids is None else len(ids))
             self._store.add_lines(entry, run, lines, booked.people_json(ids))
             if terms is not None:
                 self._store.note_terms(
@@ -215,7 +215,7 @@ class Ledger(AbstractContextManager["Ledger"]):
                 )
         inside = event_to_json(event if insider is None else insider)
         uses = count if insider_count is None else insider_count
-        return Receipt(self.holder, self.id, entry, run, what, inside, uses)
+        return Receipt(self.holder, self.id, entry, run, description, inside, uses)
 
     def afford(
         self,
@@ -358,7 +358,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         return Path(self._store.where) if self.real else None
 
     def _repr_html_(self) -> str:
-        heads = ("when", "run", "what", "uses", "who", "ε alone", "ε in all")
+        heads = ("when", "run", "description", "uses", "who", "ε alone", "ε in all")
         rows = [entry.cells() for entry in self.entries(merged=True)[-20:]]
         return grid(heads, rows, title=f"Ledger of {self.holder}") + line(
             self.summary()

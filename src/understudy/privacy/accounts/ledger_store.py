@@ -226,10 +226,10 @@ class Store:
             uses_by_person.setdefault(person, {})[event] = uses
         return uses_by_person
 
-    def has_entry(self, run: str, what: str) -> bool:
+    def has_entry(self, run: str, description: str) -> bool:
         cursor = self.connection.execute(
             "SELECT 1 FROM entry WHERE run = ? AND what = ? LIMIT 1",
-            (run, what),
+            (run, description),
         )
         return cursor.fetchone() is not None
 
@@ -346,10 +346,10 @@ def _blank() -> bytes:
 def add_entry(
     connection: sqlite3.Connection,
     run: str,
-    what: str,
+    description: str,
     people: int | None,
 ) -> int:
-    values = (datetime.now(UTC).isoformat(timespec="seconds"), run, what, people)
+    values = (datetime.now(UTC).isoformat(timespec="seconds"), run, description, people)
     added = connection.execute(
         "INSERT INTO entry (at, run, what, people) VALUES (?, ?, ?, ?)",
         values,

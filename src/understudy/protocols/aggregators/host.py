@@ -81,7 +81,7 @@ class UploadParty(HostParty):
         self.key = ask.key
         self.context = context_of(self.run, ask.config, ask.schemas, ask.key)
         mark = fingerprint({plan.aggregator: ask.key})
-        self.what = (
+        self.description = (
             "one upload each, in two shares: for the server, and for "
             f"{plan.aggregator}, key {mark}"
         )

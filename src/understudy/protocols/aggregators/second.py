@@ -254,13 +254,13 @@ class SecondAggregator(Party):
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         key = fingerprint({self.name: pair.public})
-        what = (
+        description = (
             f"the sum over {people:,} people, once: batch {mark.hex()[:16]}, key {key}"
         )
         if self.ledger.spend(against="anyone", run=self.run):
             sums = self._released_before()
             receipt = self.charge(
-                plan.event, what=f"again, to the bit: {what}", people=()
+                plan.event, description=f"again, to the bit: {description}", people=()
             )
         else:
             sums = as_tensor(plan.noisy(self.tally.total, self.rng))
@@ -268,7 +268,7 @@ class SecondAggregator(Party):
                 replace(
                     self.folder / RELEASE, pack({"mark": mark, "sums": sums}), sync=True
                 )
-            receipt = self.charge(plan.event, what=what)
+            receipt = self.charge(plan.event, description=description)
         self.pair = None  # no further batch can be opened
         self.seen, self.tally.total = set(), np.zeros_like(self.tally.total)
         return Released(sums=Paid(sums, receipt))

@@ -349,8 +349,8 @@ class AlignedParty(Party):
         # generator makes the noise.
         return self.rng.bytes(32) if self.rng.seeded else os.urandom(32)
 
-    def _charge(self, what: str) -> None:
-        self.ledger.charge(NoOpDpEvent(), run=self.run, what=what)
+    def _charge(self, description: str) -> None:
+        self.ledger.charge(NoOpDpEvent(), run=self.run, description=description)
 
     def state_dict(self) -> dict[str, Any]:
         mask = self._mask

@@ -202,10 +202,14 @@ class Party(ABC):
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
-    def charge(self, event: DpEvent, *, what: str, **more: Any) -> Receipt:
+    def charge(self, event: DpEvent, *, description: str, **more: Any) -> Receipt:
         """`Ledger.charge` for this run, with how its price is to be read."""
         return self.ledger.charge(
-            event, run=self.run, what=what, terms=self.price_terms(), **more
+            event,
+            run=self.run,
+            description=description,
+            terms=self.price_terms(),
+            **more,
         )
 
     def price_terms(self) -> PriceTerms | None:

@@ -129,7 +129,7 @@ class HostParty(Party):
 
     begin_type: ClassVar[type[Opening]] = Begin
     round_type: ClassVar[type[Call]] = Round
-    what: str = "one report each"  # what a round's entry in the ledger says
+    description: str = "one report each"  # what a round's entry in the ledger says
     before: ClassVar[str] = ""  # what else a person pays for, in words
     beside: ClassVar[tuple[type[Message], ...]] = ()  # what else it is asked and says
 
@@ -238,8 +238,8 @@ class HostParty(Party):
 
     def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
         """Charge each of these people one use, before a row of theirs is touched."""
-        what = f"round {ask.round}: {self.what}"
-        return self.charge(self.hosting.event, people=people, what=what)
+        description = f"round {ask.round}: {self.description}"
+        return self.charge(self.hosting.event, people=people, description=description)
 
     @property
     def stated_people(self) -> int | None:
@@ -329,17 +329,19 @@ class PassingOn(HostParty):
 
     def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
         lines = "\n".join([self.context.hex(), *sorted(people.tolist())])
-        what = (
-            f"round {ask.round}: {self.what}, batch "
+        description = (
+            f"round {ask.round}: {self.description}, batch "
             f"{hashlib.sha256(lines.encode()).hexdigest()[:16]}"
         )
         try:
-            return self.charge(self.hosting.event, people=people, what=what, once=True)
+            return self.charge(
+                self.hosting.event, people=people, description=description, once=True
+            )
         except (BudgetExceeded, LedgerError):
             raise
         except PrivacyError:  # it stands there
-            what = f"again, to the bit: {what}"
-            return self.charge(self.hosting.event, people=(), what=what)
+            description = f"again, to the bit: {description}"
+            return self.charge(self.hosting.event, people=(), description=description)
 
 
 def elsewhere(schema: Schema, people: NDArray[Any]) -> Population:

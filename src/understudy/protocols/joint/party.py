@@ -356,21 +356,21 @@ class JointParty(Party):
             release = self.study.releases[session.next_stage]
             keys = fingerprint(session.agree.keys)
             rows = "encrypted" if self.study.encrypted else "masked"
-            what = (
+            description = (
                 f"{rows} rows for {peers}, sealed: they tell nothing, outside "
                 f"ε{where}; for {release}; keys {keys}"
             )
-            self.ledger.charge(NoOpDpEvent(), run=self.run, what=what)
+            self.ledger.charge(NoOpDpEvent(), run=self.run, description=description)
         products.take(ask.inbox)
         price = products.price
         if price is not None:
             # Each time: an answer to other rows has noise of its own.
             release = self.study.releases[session.next_stage]
-            what = (
+            description = (
                 f"sums of encrypted rows for {release}, under noise; keys "
                 f"{fingerprint(session.agree.keys)}"
             )
-            self.charge(price, what=what)
+            self.charge(price, description=description)
         return products.send()
 
     # The release
@@ -448,13 +448,15 @@ class JointParty(Party):
         study = self.study
         number = session.released
         noise = session.noise
-        what = (
+        description = (
             f"{study.releases[session.next_stage]} with {session.peers or 'nobody'}; "
             f"keys {fingerprint(session.agree.keys)}"
         )
         # Once, also for a server that puts this party back to before it: masks are
         # for one release.
-        receipt = self.charge(study.pricing.event(number, noise), what=what, once=True)
+        receipt = self.charge(
+            study.pricing.event(number, noise), description=description, once=True
+        )
         session.released = number + 1
         session.products = None
         self.paid = Counter(self.paid) + study.pricing.spend(number, noise)

@@ -338,7 +338,7 @@ class CollectingReports(PassingOn, OneReportParty):
     before anybody is told of the run.
     """
 
-    what = "one report each, made on people's own devices"
+    description = "one report each, made on people's own devices"
 
     def open(self, ask: Begin) -> Hosting:
         config = Config(**ask.config)

@@ -293,7 +293,7 @@ class GenFlParty(HostParty):
     """
 
     beside = (Make, SyntheticRowsMade)
-    what = f"one report each; {PER_ROW}"
+    description = f"one report each; {PER_ROW}"
     before = "synthetic rows and "
 
     def open(self, ask: Begin) -> Hosting:
@@ -369,7 +369,7 @@ class GenFlParty(HostParty):
         receipt = self.charge(
             config.generation_event(self.noise),
             people=self.population.ids[new.numpy()],
-            what=f"round {ask.round}: synthetic rows of clients that are new; "
+            description=f"round {ask.round}: synthetic rows of clients that are new; "
             f"{PER_ROW}",
         )
         x, y, mask = self._rows(new)

@@ -278,12 +278,12 @@ class SgdeParty(Party):
         if self.offering.figure:
             self.ledger.afford(*_as_one_event(self.spend))
             ((event, counts),) = self._figure_spend.items()
-            figured = self.charge(event, count=counts, what=FIGURE, once=True)
+            figured = self.charge(event, count=counts, description=FIGURE, once=True)
         event, uses = _as_one_event(self.offering.spend)
         receipt = self.charge(
             event,
             count=uses,
-            what=f"{self.offering.words} of {len(required.labels)} classes, on "
+            description=f"{self.offering.words} of {len(required.labels)} classes, on "
             "disjoint people",
         )
         networks = self._networks()

@@ -233,7 +233,9 @@ class GanParty(AlignedParty):
             return dict.fromkeys(VIEWS, dp_event.NonPrivateDpEvent())
         return self.events(self.noise_multiplier)
 
-    def pay(self, what: str, outsider: int, anyone: int | None = None) -> Receipt:
+    def pay(
+        self, description: str, outsider: int, anyone: int | None = None
+    ) -> Receipt:
         """Charge so many uses, in the eyes of an outsider and of anyone."""
         price = self.price
         inside = outsider if anyone is None else anyone
@@ -242,7 +244,7 @@ class GanParty(AlignedParty):
             count=outsider,
             insider=price["anyone"],
             insider_count=inside,
-            what=what,
+            description=description,
         )
 
     @property
