@@ -72,16 +72,16 @@ def protocol_of(terms: type[Terms], **more: Any) -> Protocol:
     aggregator, or collects uploads.
     """
 
-    def party(name: str, rows: Any, ledger: Ledger, **given: Any) -> Party:
+    def party(name: str, rows: Any, ledger: Ledger, **options: Any) -> Party:
         if not isinstance(rows, NoRows):
-            return UploadParty(name, rows, ledger, terms=terms, **given)
+            return UploadParty(name, rows, ledger, terms=terms, **options)
         if rows.box is not None and not hasattr(terms.form, "decodes"):
             raise ConfigError(
                 f"{name}: uploads of tables alone are collected from devices.",
                 effect=Effect.NOTHING_CHARGED,
             )
         kind = SecondAggregator if rows.box is None else CollectingParty
-        return kind(name, rows, ledger, terms=terms, **given)
+        return kind(name, rows, ledger, terms=terms, **options)
 
     def spends(config: Any, budget: Budget) -> Spend | None:
         """All of the noise is Gaussian, as much as the settings' price needs."""
@@ -124,14 +124,14 @@ def train_by(
     hosts = {
         name: info for name, info in saved["begun"].items() if name != plan.aggregator
     }
-    told = {key: saved[key] for key in ("gone", "people", "refused")}
+    outcome = {key: saved[key] for key in ("gone", "people", "refused")}
     card = card_of(
         plan.protocol,
         config,
         1,
         "after the one release",
         privacy,
-        **told,
+        **outcome,
         left_out=left_out(hosts),
         upload_bytes=plan.format.size,
     )
@@ -152,22 +152,22 @@ def _collected(
     what it cost.
     """
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
-    told = asdict(plan.config)
+    settings = asdict(plan.config)
     saved = store.noted(RELEASED) if store is not None and resume else None
-    if saved is not None and saved["config"] != told:
+    if saved is not None and saved["config"] != settings:
         raise ConfigError(
             "The saved run has other settings: resume it as it was.",
             effect=Effect.NOTHING_CHARGED,
         )
     if saved is None:
         saved = FirstAggregator.open(plan, parties, schemas).released() | {
-            "config": told
+            "config": settings
         }
         if store is not None:
             store.note(RELEASED, saved)
-    there = [name for name in saved["begun"] if name not in saved["gone"]]
+    present = [name for name in saved["begun"] if name not in saved["gone"]]
     # min_holders=0: the sum is here, and nobody is needed
-    return saved, statement_of(plan, saved, settled(parties, there, min_holders=0))
+    return saved, statement_of(plan, saved, settled(parties, present, min_holders=0))
 
 
 class FirstAggregator(Tally):
@@ -183,11 +183,11 @@ class FirstAggregator(Tally):
         cls, plan: Terms, parties: Parties, schemas: Mapping[str, Any]
     ) -> "FirstAggregator":
         first = cls(plan, parties)
-        known = {name: schemas[name].to_dict() for name in parties.names}
-        told: dict[str, Any] = {"config": asdict(plan.config), "schemas": known}
-        opened = public_values({plan.aggregator: first._second(Open(**told))})
+        described = {name: schemas[name].to_dict() for name in parties.names}
+        assembly: dict[str, Any] = {"config": asdict(plan.config), "schemas": described}
+        opened = public_values({plan.aggregator: first._second(Open(**assembly))})
         opened[plan.aggregator]["people"] = 0
-        begin = Begin(key=opened[plan.aggregator].pop("key"), **told)
+        begin = Begin(key=opened[plan.aggregator].pop("key"), **assembly)
         first.begun = public_values(first.hosts.ask(begin)) | opened
         return first
 
@@ -197,45 +197,48 @@ class FirstAggregator(Tally):
         """
         size = self.plan.config.batch
         hosted = {name: int(self.begun[name]["people"]) for name in self.hosts.names}
-        most = self.plan.most_people
-        if most is not None and sum(hosted.values()) > most:
+        max_people = self.plan.most_people
+        if max_people is not None and sum(hosted.values()) > max_people:
             raise ConfigError(
-                f"{sum(hosted.values()):,} people are more than {most:,}, whom a sum "
-                "of numbers of this length can "
-                "hold: take fewer bits.",
+                f"{sum(hosted.values()):,} people are more than {max_people:,}, whom a "
+                "sum of numbers of this length can hold: take fewer bits.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         for start in range(0, max(hosted.values(), default=0), size):
-            here = {
+            batch_hosts = {
                 name: people
                 for name, people in hosted.items()
                 if start < people and name in self.hosts.names
             }
-            places = {
+            positions = {
                 name: torch.arange(start, min(start + size, people))
-                for name, people in here.items()
+                for name, people in batch_hosts.items()
             }
             replies = self.hosts.ask(
-                {name: Upload(round=1, people=who) for name, who in places.items()}
+                {name: Upload(round=1, people=who) for name, who in positions.items()}
             )
             for name, reply in replies.items():
-                self._take(reply.reports.value, len(places[name]))
+                self._take(reply.reports.value, len(positions[name]))
             self.hosts.round = 1
         sums = self._second(Release(people=self.people, mark=self.mark)).sums.value
-        theirs = self.plan.numbers(sums, (self.plan.cells.count,), self.plan.aggregator)
+        second_share = self.plan.numbers(
+            sums, (self.plan.cells.count,), self.plan.aggregator
+        )
         # secure, unless all of it is a rehearsal that is to be repeatable
         seeded = all(
             "seed" in info["noise"]["rehearsal"] for info in self.begun.values()
         )
         rng = SecureRng.from_seed(self.plan.config.seed) if seeded else SecureRng()
         field = self.plan.field
-        total = (self.plan.noisy(self.total, rng) + theirs) % np.uint64(field.prime)
-        found: dict[str, Value] = {
+        total = (self.plan.noisy(self.total, rng) + second_share) % np.uint64(
+            field.prime
+        )
+        release: dict[str, Value] = {
             "sums": field.signed(total),
             "people": self.people,
             "refused": self.refused,
         }
-        return {**found, "begun": self.begun, "gone": self.hosts.gone}
+        return {**release, "begun": self.begun, "gone": self.hosts.gone}
 
     def _take(self, uploads: Any, people: int) -> None:
         """A host's batch. Edges: not so many uploads → all of it is left out and
@@ -251,20 +254,22 @@ class FirstAggregator(Tally):
             return
         share = plan.format.first(rows)
         head = torch.from_numpy(np.ascontiguousarray(rows[:, : plan.format.head]))
-        taken = self._second(UploadBatch(batch=self.batches, uploads=head))
-        sketch = plan.sketch(taken.coin.value)
-        *mine, sums = sketch.look(share)
-        shape = mine[0].shape
+        shares = self._second(UploadBatch(batch=self.batches, uploads=head))
+        sketch = plan.sketch(shares.coin.value)
+        *own_parts, sums = sketch.look(share)
+        shape = own_parts[0].shape
         z, y = (
-            (own + plan.numbers(theirs.value, shape, other)) % prime
-            for own, theirs in zip(mine, (taken.z, taken.y), strict=True)
+            (own_part + plan.numbers(other_part.value, shape, other)) % prime
+            for own_part, other_part in zip(
+                own_parts, (shares.z, shares.y), strict=True
+            )
         )
         sigma = sketch.judge(share, z, y)
-        said = dict(
-            zip(("z", "y", "sigma"), map(as_tensor, (*mine, sigma)), strict=True)
+        check = dict(
+            zip(("z", "y", "sigma"), map(as_tensor, (*own_parts, sigma)), strict=True)
         )
-        checked = self._second(Check(batch=self.batches, **said))
-        opened = taken.opened.value
+        checked = self._second(Check(batch=self.batches, **check))
+        opened = shares.opened.value
         if (
             not isinstance(opened, Tensor)
             or opened.dtype != torch.bool
@@ -291,21 +296,21 @@ def statement_of(
     """What the run cost, by the hosts' and the second aggregator's ledgers: all for the
     one release.
     """
-    asked = dict.fromkeys(VIEWS, plan.price)
+    planned = dict.fromkeys(VIEWS, plan.price)
     silent = [
         name
         for name in saved["begun"]
         if name not in spends and name not in saved["gone"]
     ]
-    said = "it was away at the end, and its price is what was asked"
-    away = tuple(f"what the ledger of {name} says: {said}" for name in silent)
+    reason = "it was away at the end, and its price is what was asked"
+    away = tuple(f"what the ledger of {name} says: {reason}" for name in silent)
     parties = tuple(
-        PartyPrivacy.stated(name, info, spends.get(name, asked))
+        PartyPrivacy.stated(name, info, spends.get(name, planned))
         for name, info in saved["begun"].items()
     )
-    gone = {
+    notes = {
         name: note for name, note in saved["gone"].items() if name in saved["begun"]
     }
     return PrivacyStatement(
-        parties=parties, outside=OUTSIDE + away + remarks(gone), **plan.composition()
+        parties=parties, outside=OUTSIDE + away + remarks(notes), **plan.composition()
     )

@@ -91,21 +91,21 @@ class UploadParty(HostParty):
         return self.plan.composition()
 
     def reports(self, ask: Upload) -> Value:
-        own = self.uploaded(ask.people).numpy()
-        made: Tensor = self.plan.format.write(
-            own, self.randomness(ask.people, own), self.key, self.context
+        lines = self.uploaded(ask.people).numpy()
+        uploads: Tensor = self.plan.format.write(
+            lines, self.randomness(ask.people, lines), self.key, self.context
         )
-        return made
+        return uploads
 
     def uploaded(self, people: Tensor) -> Tensor:
         return self.plan.lines_of(self.data, self.population, *self.drawn(people))
 
-    def randomness(self, people: Tensor, own: NDArray[Any]) -> NDArray[np.uint8]:
-        """The secret bytes of these people's uploads, which are about the lines of
-        `own`: uint8, (people, …).
+    def randomness(self, people: Tensor, lines: NDArray[Any]) -> NDArray[np.uint8]:
+        """The secret bytes of these people's uploads, which are about$
+        `lines`: uint8, (people, …).
         """
-        random = np.empty((len(own), self.plan.format.randomness), np.uint8)
-        for row, person, line in zip(random, people.tolist(), own, strict=True):
+        random = np.empty((len(lines), self.plan.format.randomness), np.uint8)
+        for row, person, line in zip(random, people.tolist(), lines, strict=True):
             # With what it is about: other rows under the same bytes would show what has
             # changed in them.
             seed = hashlib.sha256(
@@ -182,5 +182,5 @@ class CollectingParty(PassingOn, UploadParty):
         return Hosting(elsewhere(schema, people), plan.event, 1)
 
     def reports(self, ask: Upload) -> Value:
-        found: Tensor = self.box.uploads(ask.people)
-        return found
+        uploads: Tensor = self.box.uploads(ask.people)
+        return uploads

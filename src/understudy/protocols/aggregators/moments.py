@@ -104,8 +104,8 @@ class MomentsPlan(Terms):
     @staticmethod
     def bare(config: Config, schema: ArraySchema) -> ArraySchema:
         one_label(schema, "shared-moments")
-        found: ArraySchema = replace(schema, note="")
-        return found
+        unannotated: ArraySchema = replace(schema, note="")
+        return unannotated
 
     def lines_of(
         self, data: Any, population: Population, places: Tensor, some: Tensor
@@ -113,20 +113,20 @@ class MomentsPlan(Terms):
         """Class and vector of a row, within the priced norm: int64, (people, 1 +
         features); of nobody −1 and zeros.
         """
-        place = places.numpy()
-        there = some.numpy()
+        indices = places.numpy()
+        has_row = some.numpy()
         q = bounded(
-            self.frame.coefficients(data.values[place]),
+            self.frame.coefficients(data.values[indices]),
             float(self.frame.reach),
             self.cells.radius,
         )
         classes = (
-            np.zeros(len(place), np.int64)
+            np.zeros(len(indices), np.int64)
             if data.classes is None
-            else data.classes[place]
+            else data.classes[indices]
         )
-        q = np.where(there[:, None], q, 0)
-        classes = np.where(there, classes, -1)
+        q = np.where(has_row[:, None], q, 0)
+        classes = np.where(has_row, classes, -1)
         return torch.from_numpy(np.hstack([classes[:, None], q]).astype(np.int64))
 
     @cached_property
@@ -188,17 +188,19 @@ class MomentsPlan(Terms):
     @cached_property
     def scales(self) -> NDArray[np.float64]:
         first, second = self.sigmas
-        beside = np.where(self._diagonal.numpy(), math.sqrt(2) * second, second)
-        return np.concatenate([np.full(self._head, first), beside])
+        second_scales = np.where(self._diagonal.numpy(), math.sqrt(2) * second, second)
+        return np.concatenate([np.full(self._head, first), second_scales])
 
     def noise(self, rng: Rng) -> Tensor:
         first, second = self.sigmas
-        ones = self._diagonal
-        own = noise_on(torch.ones(self._head, dtype=torch.bool), Fraction(first), rng)
-        drawn = noise_on(ones, doubled(second), rng) + noise_on(
-            ~ones, Fraction(second), rng
+        diagonal = self._diagonal
+        first_noise = noise_on(
+            torch.ones(self._head, dtype=torch.bool), Fraction(first), rng
         )
-        return torch.cat([own, drawn])
+        second_noise = noise_on(diagonal, doubled(second), rng) + noise_on(
+            ~diagonal, Fraction(second), rng
+        )
+        return torch.cat([first_noise, second_noise])
 
     def read(self, total: Tensor) -> tuple[Released, Released]:
         """What the sums say, in steps of the frame: counts, means and energy, and

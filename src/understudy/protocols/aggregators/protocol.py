@@ -132,22 +132,22 @@ class TableTerms(Terms):
         return spend_of(self.kinds, self.config.max_holders_per_person)
 
     def noise(self, rng: Rng) -> Tensor:
-        drawn = torch.zeros(self.cells.count, dtype=torch.int64)
+        noise = torch.zeros(self.cells.count, dtype=torch.int64)
         for scale in np.unique(self.scales).tolist():
-            drawn += noise_on(
+            noise += noise_on(
                 torch.from_numpy(self.scales == scale), Fraction(scale), rng
             )
-        return drawn
+        return noise
 
     @cached_property
     def spread(self) -> NDArray[np.float64]:
         """The standard deviation of both noises together on each cell, (cells,)."""
-        found, place = np.unique(self.scales, return_inverse=True)
+        scales, indices = np.unique(self.scales, return_inverse=True)
         both = [
             math.sqrt(2 * DiscreteGaussianNoise(Fraction(scale)).variance)
-            for scale in found.tolist()
+            for scale in scales.tolist()
         ]
-        return np.array(both)[place]
+        return np.array(both)[indices]
 
     def matrix(self, flat: NDArray[Any]) -> Tensor:
         """What belongs to each cell, as one matrix of all levels: (width, width), upper
@@ -203,18 +203,18 @@ class TableTerms(Terms):
         if not with_target:
             return 1.0
         config = self.config
-        again = 0.2
+        second_share = 0.2
         if config.first_pass_share is not None:
-            again = 1 - config.first_pass_share
+            second_share = 1 - config.first_pass_share
         elif config.public_people is not None:
-            again = again_share(
+            second_share = again_share(
                 config.public_people,
                 math.sqrt(2) * self._sigma(((1.0, self.cells.blocks),)),
             )
         # 1/σ² of all tables, and what that of these has besides
-        alike = (1 - again) / self.cells.blocks
-        more = again / with_target
-        return math.sqrt(alike / (alike + more))
+        common = (1 - second_share) / self.cells.blocks
+        more = second_share / with_target
+        return math.sqrt(common / (common + more))
 
     def _sigma(self, moved: Moved) -> float:
         budget = Budget(self.config.epsilon, self.config.delta)
@@ -255,13 +255,13 @@ class TableTerms(Terms):
             watch=lambda step, residual: look(),
         )
         card["levels"] = dict(zip(self.schema.names, sizes, strict=True))
-        least = float(self.spread.min())
-        most = float(self.spread.max())
+        lowest = float(self.spread.min())
+        highest = float(self.spread.max())
         card["noise"] = {"of each aggregator, in tables of middling size": self.sigma}
-        card["noise"] |= {"of a cell, at least": least, "of a cell, at most": most}
-        found = self._release(gram, spread, card)
-        card["release"] = found.card
-        return GeneratorParts(network.cpu().eval(), schema, card, None, found)
+        card["noise"] |= {"of a cell, at least": lowest, "of a cell, at most": highest}
+        release = self._release(gram, spread, card)
+        card["release"] = release.card
+        return GeneratorParts(network.cpu().eval(), schema, card, None, release)
 
     def _release(
         self, gram: Tensor, spread: Tensor, card: Mapping[str, Any]
@@ -281,9 +281,9 @@ class TableTerms(Terms):
             "people": card["people"],
         }
         every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
-        kept = tables_of(gram, spread, every, sizes, "pairs")
-        kept["sizes"] = torch.tensor(sizes, dtype=torch.int32)
-        return Release.from_tensors(Codec(self.schema), kept, about)
+        tensors = tables_of(gram, spread, every, sizes, "pairs")
+        tensors["sizes"] = torch.tensor(sizes, dtype=torch.int32)
+        return Release.from_tensors(Codec(self.schema), tensors, about)
 
 
 PROTOCOL = protocol_of(TableTerms, paper=__doc__)

@@ -194,12 +194,12 @@ class SecondAggregator(Party):
         people = len(ask.uploads) if ask.uploads.ndim else 0
         rows = form.checked(ask.uploads, people, form.head)
         share, opened = form.second(rows, pair, self.context(pair))
-        for place, key in enumerate(form.keys(rows)):
-            opened[place] &= key.tobytes() not in self.seen
+        for index, key in enumerate(form.keys(rows)):
+            opened[index] &= key.tobytes() not in self.seen
             self.seen.add(key.tobytes())
         z, y, total = map(as_tensor, self.plan.sketch(self._coin(pair)).look(share))
-        known = torch.from_numpy(opened)
-        self.batch = {"number": ask.batch, "uploads": ask.uploads, "opened": known}
+        opens = torch.from_numpy(opened)
+        self.batch = {"number": ask.batch, "uploads": ask.uploads, "opened": opens}
         self.batch |= {"z": z, "y": y, "total": total}
         return BatchShares(
             coin=Public(
@@ -207,7 +207,7 @@ class SecondAggregator(Party):
                 "random: by what the uploads are checked; people do not know it",
             ),
             opened=Public(
-                known, "which uploads open: a person's own doing, or the server's"
+                opens, "which uploads open: a person's own doing, or the server's"
             ),
             z=Public(z, UNIFORM),
             y=Public(y, UNIFORM),
@@ -217,18 +217,20 @@ class SecondAggregator(Party):
         plan = self.plan
         rows = batch["uploads"].numpy()
         sketch = self.plan.sketch(self._coin(pair))
-        due = (len(rows), plan.cells.blocks, REPEATS)
+        shape = (len(rows), plan.cells.blocks, REPEATS)
         prime = np.uint64(plan.field.prime)
-        *others, theirs = (
-            plan.numbers(part, due, self.name) for part in (ask.z, ask.y, ask.sigma)
+        *server_parts, server_sigma = (
+            plan.numbers(part, shape, self.name) for part in (ask.z, ask.y, ask.sigma)
         )
         share, _ = plan.format.second(rows, pair, self.context(pair))
         z, y = (
-            (mine.numpy().astype(np.uint64) + other) % prime
-            for mine, other in zip((batch["z"], batch["y"]), others, strict=True)
+            (own_part.numpy().astype(np.uint64) + server_part) % prime
+            for own_part, server_part in zip(
+                (batch["z"], batch["y"]), server_parts, strict=True
+            )
         )
         sigma = sketch.judge(share, z, y)
-        passed = sketch.passed(theirs, sigma) & batch["opened"].numpy()
+        passed = sketch.passed(server_sigma, sigma) & batch["opened"].numpy()
         self.tally.add(
             rows, share, batch["total"].numpy().astype(np.uint64), sketch, passed
         )
@@ -248,9 +250,10 @@ class SecondAggregator(Party):
                 f"{self.name}: the server adds up other people than passed here.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        if people < (least := plan.config.min_people):
+        if people < (min_people := plan.config.min_people):
             raise PartyError(
-                f"{self.name}: {people:,} people passed, and {least:,} are the least.",
+                f"{self.name}: {people:,} people passed, and {min_people:,} are the "
+                "least.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         key = fingerprint({self.name: pair.public})
@@ -284,13 +287,15 @@ class SecondAggregator(Party):
     def _released_before(self) -> Tensor:
         """What was charged before, if it is on the disk and over the same people."""
         file = None if self.folder is None else self.folder / RELEASE
-        kept = unpack(file.read_bytes()) if file is not None and file.exists() else None
-        if not isinstance(kept, dict) or kept["mark"] != self.tally.mark:
+        stored = (
+            unpack(file.read_bytes()) if file is not None and file.exists() else None
+        )
+        if not isinstance(stored, dict) or stored["mark"] != self.tally.mark:
             raise PartyError(
                 f"{self.name}: a sum of this run was released.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        sums: Tensor = kept["sums"]
+        sums: Tensor = stored["sums"]
         return sums
 
     def context(self, pair: KeyPair) -> bytes:

@@ -127,25 +127,25 @@ class Terms(ABC):
         config: Mapping[str, Any],
         schemas: Mapping[str, Mapping[str, Any]],
         name: str,
-        own: AnySchema,
+        own_schema: AnySchema,
     ) -> Self:
         """By what a party was told. Edges: settings that are none, another schema than
         its own → an error.
         """
-        told: dict[str, Any] = {
+        announced: dict[str, Any] = {
             party: schema_from(dict(schema)) for party, schema in schemas.items()
         }
         fits = (
-            name in told
-            and cls.family.describes(own)
-            and cls.family.describes(told[name])
+            name in announced
+            and cls.family.describes(own_schema)
+            and cls.family.describes(announced[name])
         )
-        if not fits or _described(told[name]) != _described(own):
+        if not fits or _described(announced[name]) != _described(own_schema):
             raise SchemaError(
                 f"{name}: the run is about another schema.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        return cls.joint(cls.settings(**config), told)
+        return cls.joint(cls.settings(**config), announced)
 
     @classmethod
     def joint(cls, config: Any, schemas: Mapping[str, Any]) -> Self:
@@ -171,11 +171,11 @@ class Terms(ABC):
                     effect=Effect.NOTHING_CHARGED,
                 )
         all_alike({name: _described(schema) for name, schema in schemas.items()})
-        made = cls(config, cls.bare(config, next(iter(schemas.values()))))
-        made.protects = protected_unit(
+        terms = cls(config, cls.bare(config, next(iter(schemas.values()))))
+        terms.protects = protected_unit(
             {name: one for name, one in schemas.items() if name != config.aggregator}
         )
-        return made
+        return terms
 
     def composition(self) -> dict[str, Any]:
         """How the price is to be read (`PriceTerms`): one release, which both
@@ -257,8 +257,8 @@ class Terms(ABC):
         its noise, in full.
         """
         field = self.field
-        drawn = field.numbers(self.noise(rng))
-        noisy: Numbers = field.times(total, field.numbers(self.weights)) + drawn
+        noise = field.numbers(self.noise(rng))
+        noisy: Numbers = field.times(total, field.numbers(self.weights)) + noise
         return noisy % field.prime
 
     @property

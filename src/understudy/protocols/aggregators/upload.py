@@ -63,7 +63,9 @@ class Form(ABC):
         """How many secret random bytes an upload takes."""
 
     @abstractmethod
-    def split(self, own: Any, random: Bytes) -> tuple[Bytes, Bytes, Bytes, list[Bytes]]:
+    def split(
+        self, lines: Any, random: Bytes
+    ) -> tuple[Bytes, Bytes, Bytes, list[Bytes]]:
         """Keys, what is for both, the second aggregator's seeds, and the first one's
         parts, of such people.
         """
@@ -113,21 +115,23 @@ class Form(ABC):
         ]
         return [rows[:, a:b] for a, b in pairwise(ends)]
 
-    def write(self, own: Any, random: Bytes, public: bytes, context: bytes) -> Tensor:
+    def write(self, lines: Any, random: Bytes, public: bytes, context: bytes) -> Tensor:
         """Uploads of people with such rows, sealed to this key: uint8, (n, size).
         `random`: for that alone.
         """
-        rows = np.empty((len(own), self.size), np.uint8)
-        for start in range(0, len(own), _PEOPLE):
-            here = slice(start, start + _PEOPLE)
-            keys, both, seconds, firsts = self.split(own[here], random[here, :-SEED])
-            each = zip(keys, both, seconds, random[here, -SEED:], strict=True)
+        rows = np.empty((len(lines), self.size), np.uint8)
+        for start in range(0, len(lines), _PEOPLE):
+            batch = slice(start, start + _PEOPLE)
+            keys, both, seconds, firsts = self.split(
+                lines[batch], random[batch, :-SEED]
+            )
+            each = zip(keys, both, seconds, random[batch, -SEED:], strict=True)
             sealed = [
                 seal(public, s.tobytes(), _bound(context, key, line), r.tobytes())
                 for key, line, s, r in each
             ]
             second = np.frombuffer(b"".join(sealed), np.uint8).reshape(len(keys), -1)
-            rows[here] = np.hstack([keys, both, second, *firsts])
+            rows[batch] = np.hstack([keys, both, second, *firsts])
         return torch.from_numpy(rows)
 
     def second(self, rows: Bytes, pair: KeyPair, context: bytes) -> tuple[Any, Truths]:
@@ -137,16 +141,16 @@ class Form(ABC):
         keys, both, sealed = self.cut(rows)
         opened = self.good(both)
         seeds = np.zeros((len(keys), SEED), np.uint8)
-        for place in np.flatnonzero(opened):
+        for index in np.flatnonzero(opened):
             try:
                 seed = unseal(
                     pair,
-                    sealed[place].tobytes(),
-                    _bound(context, keys[place], both[place]),
+                    sealed[index].tobytes(),
+                    _bound(context, keys[index], both[index]),
                 )
-                seeds[place] = np.frombuffer(seed, np.uint8)
+                seeds[index] = np.frombuffer(seed, np.uint8)
             except MessageError:
-                opened[place] = False
+                opened[index] = False
         return self.second_share(keys, both, seeds), opened
 
 
@@ -156,23 +160,25 @@ class Format(Form):
     @property
     def parts(self) -> tuple[int, ...]:
         cells = self.cells
-        own = (
+        first_parts = (
             SEED,
             16 * cells.levels,
             -(-cells.levels // 8),
             4 * cells.blocks * REPEATS,
         )
-        return (KEY, 4 * cells.words, SEED + OVERHEAD, *own)
+        return (KEY, 4 * cells.words, SEED + OVERHEAD, *first_parts)
 
     @property
     def randomness(self) -> int:
         return table_shares.randomness(self.cells) + SEED
 
     def split(
-        self, own: Codes, random: Bytes
+        self, codes: Codes, random: Bytes
     ) -> tuple[Bytes, Bytes, Bytes, list[Bytes]]:
-        share, firsts, seconds = table_shares.split(self.cells, own, random, self.field)
-        seeds = share.seeds.astype("<u8").reshape(len(own), -1).view(np.uint8)
+        share, firsts, seconds = table_shares.split(
+            self.cells, codes, random, self.field
+        )
+        seeds = share.seeds.astype("<u8").reshape(len(codes), -1).view(np.uint8)
         parts = [
             firsts,
             seeds,
@@ -185,13 +191,13 @@ class Format(Form):
         keys, corrections, _, seeds, lines, bits, c = self.cut(rows)
         n = len(rows)
         levels = self.cells.levels
-        own = np.ascontiguousarray(lines).view("<u8").reshape(n, levels, 2)
+        levels_seeds = np.ascontiguousarray(lines).view("<u8").reshape(n, levels, 2)
         signs = np.unpackbits(bits, axis=1, count=levels).astype(np.bool_)
         dealt = table_shares.first_dealt(
             seeds, self.in_field(c), self.cells.blocks, self.field
         )
         return table_shares.Share(
-            True, dealt, keys, own, signs, self.in_field(corrections)
+            True, dealt, keys, levels_seeds, signs, self.in_field(corrections)
         )
 
     def second_share(
@@ -230,10 +236,10 @@ class MomentFormat(Form):
         return moment_shares.RANDOMNESS + SEED
 
     def split(
-        self, own: NDArray[np.int64], random: Bytes
+        self, lines: NDArray[np.int64], random: Bytes
     ) -> tuple[Bytes, Bytes, Bytes, list[Bytes]]:
         share, keys, firsts, seconds = moment_shares.split_moments(
-            self.cells, own[:, 0], own[:, 1:], random, self.field
+            self.cells, lines[:, 0], lines[:, 1:], random, self.field
         )
         return (
             keys,
@@ -259,8 +265,8 @@ def context_of(
     run: str, config: Mapping[str, Any], schemas: Mapping[str, Any], public: bytes
 ) -> bytes:
     """What a person and the second aggregator must have been told alike."""
-    told = json.dumps([run, config, schemas, public.hex()], sort_keys=True)
-    return hashlib.sha256(b"understudy upload 1 " + told.encode()).digest()
+    context = json.dumps([run, config, schemas, public.hex()], sort_keys=True)
+    return hashlib.sha256(b"understudy upload 1 " + context.encode()).digest()
 
 
 def _bound(context: bytes, key: Bytes, corrections: Bytes) -> bytes:

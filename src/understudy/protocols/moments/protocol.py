@@ -46,7 +46,7 @@ def _norms(norms: Any) -> None:
         in_range(0.01, 0.5, norms=norms)
 
 
-def three_shares(least: float, *, last: bool) -> Takes:
+def three_shares(min_share: float, *, last: bool) -> Takes:
     """Parts of the budget, one for each release; `last`: whether the third must have
     one, too.
     """
@@ -56,11 +56,11 @@ def three_shares(least: float, *, last: bool) -> Takes:
             raise ConfigError(
                 f"shares are three, one for each release, not {shares!r}."
             )
-        due = shares if last or shares[2] else shares[:2]
+        checked = shares if last or shares[2] else shares[:2]
         in_range(
-            least,
+            min_share,
             0.9,
-            **{f"share {place}": share for place, share in enumerate(due, 1)},
+            **{f"share {number}": share for number, share in enumerate(checked, 1)},
         )
 
     return Takes("a list of three", check, lambda shares: tuple(map(float, shares)))
@@ -158,8 +158,8 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
                     number, stage.blocks, noise[number], self.grid, parties
                 )
 
-    def same_rows(self, told: Any, own: Any) -> bool:
-        return type(told) is type(own) and public_of(told) == public_of(own)
+    def same_rows(self, announced: Any, held: Any) -> bool:
+        return type(announced) is type(held) and public_of(announced) == public_of(held)
 
     def people_at(self, rows: Any) -> int:
         return len(rows.ids)
@@ -230,10 +230,10 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
             classes = (
                 self.labels.combinations if self.labels.joint else self.labels.levels
             )
-            many = {"numbers": classes * self.frame.features, "classes": classes}
+            sizes = {"numbers": classes * self.frame.features, "classes": classes}
             return {
                 "norm": self.frame.norm
-                * bought_norm(measurements["norms"], **many, noise=noise)
+                * bought_norm(measurements["norms"], **sizes, noise=noise)
             }
         centre = self.centres(measurements)
         if name == "pooled":
@@ -242,20 +242,20 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
                 "radius": centre.radius,
                 "features": self.frame.features,
             }
-        kept = self.directions(measurements)
+        directions = self.directions(measurements)
         bits = self.config.bits
         if bits is None:
-            bits = kept.bits(
+            bits = directions.bits(
                 centre.groups,
                 measurements.noise(name) * self.config.max_holders_per_person,
                 MOST_BITS,
             )
-        bits = min(bits, len(kept.values), self.labels.most_bits)
-        basis = (kept.basis * UNIT).round().long()
+        bits = min(bits, len(directions.values), self.labels.most_bits)
+        basis = (directions.basis * UNIT).round().long()
         return {
             "means": centre.whole_means,
             "basis": basis,
-            "radius": kept.radius,
+            "radius": directions.radius,
             "bits": bits,
         }
 
@@ -295,7 +295,7 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
                 "drawn from them."
             )
         centre = self.centres(measurements)
-        kept = self.directions(measurements)
+        directions = self.directions(measurements)
         first = measurements["means"]
         bits = (
             int(measurements.record.terms["cells"]["bits"])
@@ -303,22 +303,22 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
             else 0
         )
         network = fit_cells(
-            self.frame, centre, kept, measurements.get("cells"), bits=bits
+            self.frame, centre, directions, measurements.get("cells"), bits=bits
         )
-        there = float(centre.people.sum())
+        people = float(centre.people.sum())
         matched = match_shades(
-            network, first["shades"], float(first["shades_noise"]), there
+            network, first["shades"], float(first["shades_noise"]), people
         )
         card: dict[str, Any] = {
             "norm": self.framed(measurements).norm,
-            "directions": len(kept.values),
+            "directions": len(directions.values),
         }
         card |= {"cells": network.cells, "histograms": matched}
         if self.frame.sides == 1 and self.frame.shape[0] > 1:
             card["expected"] = memory(
                 network, measurements["pooled"], centre.people, centre.means
             ).sentence
-        return GeneratorParts(network.eval(), self.schema, card), max(1, round(there))
+        return GeneratorParts(network.eval(), self.schema, card), max(1, round(people))
 
     def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
         schema = self.schema
@@ -345,13 +345,15 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
                 f"{len(labels.sizes)} labels: {counted}; second moments by "
                 f"{schema.label}"
             )
-        off = (
+        deviation = (
             ahead.deviations_of("means", stages.first_of(self.frame, labels).blocks)[
                 "sums"
             ]
             / COUNT
         )
-        error = Error(what=f"how many people {whose} has", least=off, largest=off)
+        error = Error(
+            what=f"how many people {whose} has", least=deviation, largest=deviation
+        )
         return {"facts": tuple(facts), "errors": (error,)}
 
 
@@ -363,14 +365,14 @@ def _common_schema(schemas: Mapping[str, Any]) -> Any:
                 "else: gram is for tables.",
                 effect=Effect.NOTHING_CHARGED,
             )
-    (first, own), *others = schemas.items()
+    (first, common), *others = schemas.items()
     for name, schema in others:
-        if public_of(schema) != public_of(own):
+        if public_of(schema) != public_of(common):
             raise SchemaError(
                 f"{first} and {name} describe their rows differently.",
                 effect=Effect.NOTHING_CHARGED,
             )
-    return own
+    return common
 
 
 PROTOCOL = run.family(

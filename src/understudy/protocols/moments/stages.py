@@ -157,8 +157,8 @@ class Lengths(Sums):
         cells = np.where(norms < released.CELLS, norms, released.CELLS - 1).astype(
             np.int64
         )
-        ones = np.full((len(cells), 1), float(released.COUNT))
-        return cell_sums(ones, cells, released.CELLS, rows.crowd).flatten()
+        counts = np.full((len(cells), 1), float(released.COUNT))
+        return cell_sums(counts, cells, released.CELLS, rows.crowd).flatten()
 
     def read_sums(self, total: Tensor, noise: float) -> released.Released:
         """`people` of each cell of norms, and the deviation of their noise."""
@@ -171,11 +171,11 @@ def _of_all(frame: Frame, q: Whole, rows: ArrayRows) -> Tensor:
     most `ENERGY` and `SHADES`.
     """
     # the norm of the histograms of a row whose every channel is constant
-    most = math.prod(frame.shape) / math.sqrt(frame.channels)
+    max_norm = math.prod(frame.shape) / math.sqrt(frame.channels)
     energy = bounded(
         np.square(q).sum(1, keepdims=True), float(released.SCALE**2), released.ENERGY
     )
-    shades = bounded(rows.histograms, most, released.SHADES)
+    shades = bounded(rows.histograms, max_norm, released.SHADES)
     nowhere = np.zeros(len(q), dtype=np.int64)
     return cell_sums(
         np.concatenate([energy, shades], 1), nowhere, 1, rows.crowd
@@ -197,9 +197,9 @@ class First(Sums):
 
     def _sums_of(self, rows: ArrayRows) -> Tensor:
         q = bounded(rows.coefficients, self.frame.reach, released.SCALE)
-        ones = np.full((len(q), 1), float(released.COUNT))
+        counts = np.full((len(q), 1), float(released.COUNT))
         sums = cell_sums(
-            np.concatenate([ones, q], 1), rows.classes, self.classes, rows.crowd
+            np.concatenate([counts, q], 1), rows.classes, self.classes, rows.crowd
         )
         return torch.cat([sums.flatten(), _of_all(self.frame, q, rows)])
 
@@ -242,19 +242,22 @@ class Levels(Sums):
 
     def _sums_of(self, rows: ArrayRows) -> Tensor:
         q = bounded(rows.coefficients, self.frame.reach, released.SCALE)
-        ones = np.full((len(q), 1), float(released.COUNT))
+        counts = np.full((len(q), 1), float(released.COUNT))
         sizes = self.labels.sizes
-        places = [
+        label_codes = [
             np.asarray(one, dtype=np.int64)
             for one in np.unravel_index(rows.classes, sizes)
         ]
         sums = [
-            cell_sums(q, place, size, rows.crowd).flatten()
-            for place, size in zip(places, sizes, strict=True)
+            cell_sums(q, codes, size, rows.crowd).flatten()
+            for codes, size in zip(label_codes, sizes, strict=True)
         ]
         tables = [
             cell_sums(
-                ones, places[a] * sizes[b] + places[b], sizes[a] * sizes[b], rows.crowd
+                counts,
+                label_codes[a] * sizes[b] + label_codes[b],
+                sizes[a] * sizes[b],
+                rows.crowd,
             ).flatten()
             for a, b in self.labels.pairs
         ]
@@ -364,8 +367,8 @@ class Within(Sums):
         )
         if not self.bits:
             return moments.flatten()
-        ones = np.full((len(u), 1), float(self._count))
-        means = np.concatenate([ones, bounded(u, float(self.radius), self._mean)], 1)
+        counts = np.full((len(u), 1), float(self._count))
+        means = np.concatenate([counts, bounded(u, float(self.radius), self._mean)], 1)
         return torch.cat(
             [
                 cell_sums(means, cells, self.cells, rows.crowd).flatten(),
@@ -379,21 +382,21 @@ class Within(Sums):
         """
         k = self.directions
         head = self._head
-        found = released.read_moments(
+        moments = released.read_moments(
             total[head:].view(self.cells, -1), k, self.radius, self.scale, noise
         )
         if not self.bits:
-            return found
+            return moments
         units = torch.tensor(
             [1 / self._count] + [self.radius / self._mean] * k, dtype=torch.float64
         )
         table = total[:head].double().view(self.cells, 1 + k) * units
-        beside = noise * units
-        return found | {
+        deviations = noise * units
+        return moments | {
             "people": table[:, 0].clone(),
             "sums": table[:, 1:].clone(),
-            "people_noise": beside[0].clone(),
-            "sums_noise": beside[1].clone(),
+            "people_noise": deviations[0].clone(),
+            "sums_noise": deviations[1].clone(),
         }
 
     @property
@@ -458,15 +461,19 @@ def check_basis(basis: Any, features: int) -> None:
     _whole("directions", basis, shape, 2 * UNIT)
 
 
-def _whole(what: str, value: Any, shape: tuple[int, ...], most: int) -> None:
+def _whole(what: str, value: Any, shape: tuple[int, ...], max_value: int) -> None:
     good = (
         isinstance(value, Tensor)
         and value.dtype == torch.int64
         and tuple(value.shape) == shape
     )
-    if not good or bool((value.abs() > most).any()) or bool((value < -most).any()):
+    if (
+        not good
+        or bool((value.abs() > max_value).any())
+        or bool((value < -max_value).any())
+    ):
         raise MessageError(
-            f"{what} are whole numbers of the shape {shape}, up to {most:,}.",
+            f"{what} are whole numbers of the shape {shape}, up to {max_value:,}.",
             effect=Effect.NOTHING_CHARGED,
         )
 

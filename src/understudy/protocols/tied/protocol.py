@@ -209,12 +209,12 @@ class TiedStudy(Study[SharedPeople]):
     @cached_property
     def weights(self) -> dict[Groups, float]:
         """How the price of the joint release is split."""
-        found = {}
+        weights = {}
         for a, b in combinations_with_replacement(range(len(self.names)), 2):
             tables = (a in self.sizes) + (b in self.sizes)
-            own = _TABLE if tables else _ARRAY
-            found[a, b] = own if a == b else (_ARRAYS, _TIE, _TABLES)[tables]
-        return found
+            within = _TABLE if tables else _ARRAY
+            weights[a, b] = within if a == b else (_ARRAYS, _TIE, _TABLES)[tables]
+        return weights
 
     def scale(self, name: str, noise: float) -> int:
         """Every vector's norm in whole numbers: the finest whose noise can be drawn.
@@ -231,32 +231,32 @@ class TiedStudy(Study[SharedPeople]):
         return scale
 
     def rows(self, holding: Holding) -> SharedPeople:
-        held = holding.rows
+        rows = holding.rows
         aligned = holding.aligned
         group = self.grid.group_of(holding.name)
         assert aligned is not None  # each holder is a group
 
         @cache
         def people() -> ArrayPeople | TablePeople:
-            if held.schema.kind == "table":
-                codec = Codec(held.schema)
+            if rows.schema.kind == "table":
+                codec = Codec(rows.schema)
                 return TablePeople(aligned.encoded(codec.codes), codec.sizes)
-            return ArrayPeople.at_places(self.frames[group], held, holding.places)
+            return ArrayPeople.at_places(self.frames[group], rows, holding.places)
 
         return SharedPeople(group, people)
 
     def ring(self, people: int | None, noise: Any) -> Ring:
         """That holds the people's products and all noise; the means are smaller."""
-        most = [float(1 << 32)] if people is None else []
+        max_sums = [float(1 << 32)] if people is None else []
         for number, name in enumerate(self.releases):
             if name in ("joint", "classes") and people is not None:
                 scale = self.scale(name, noise[number])
                 sigmas = [
-                    sensitivity(scale, across=True) * each
-                    for each in self._multipliers(name, noise[number])
+                    sensitivity(scale, across=True) * multiplier
+                    for multiplier in self._multipliers(name, noise[number])
                 ]
-                most.append(people * scale**2 + 3 * _FAR * max(sigmas))
-        return Ring.holding(max(most))
+                max_sums.append(people * scale**2 + 3 * _FAR * max(sigmas))
+        return Ring.holding(max(max_sums))
 
     def _multipliers(self, name: str, noise: float) -> list[float]:
         weights: Mapping[Any, float] = (
@@ -265,17 +265,17 @@ class TiedStudy(Study[SharedPeople]):
         return [*block_multipliers(noise, weights).values()]
 
     def check_noise(self, noise: Any, parties: int) -> None:
-        for number, (name, own) in enumerate(zip(self.releases, noise, strict=True)):
+        for number, (name, sigma) in enumerate(zip(self.releases, noise, strict=True)):
             if name in ("norms", "means"):
                 self.pricing.check(
                     number,
                     self._alone(name, self.frames).blocks,
-                    own,
+                    sigma,
                     self.grid,
                     parties,
                 )
             else:
-                self.scale(name, own)
+                self.scale(name, sigma)
 
     # The stages
 
@@ -310,9 +310,9 @@ class TiedStudy(Study[SharedPeople]):
                 )
         expect(terms, "centre", "radius", "basis")
         basis = self._by_group("basis", terms["basis"])
-        for group, own in basis.items():
-            moments.check_basis(own, self.frames[group].features)
-            in_range(1, self.config.directions, directions=own.shape[1])
+        for group, directions in basis.items():
+            moments.check_basis(directions, self.frames[group].features)
+            in_range(1, self.config.directions, directions=directions.shape[1])
         assert self.label is not None
         features = {group: frame.features for group, frame in self.frames.items()}
         return Classes(
@@ -325,26 +325,26 @@ class TiedStudy(Study[SharedPeople]):
             self._by_group(key, terms[key]) for key in ("centre", "radius")
         )
         for group, frame in self.frames.items():
-            own = centre[group]
+            means = centre[group]
             moments.check_means(
-                own[None] if isinstance(own, Tensor) else own, 1, frame.features
+                means[None] if isinstance(means, Tensor) else means, 1, frame.features
             )
             moments.check_radius(radius[group])
         return centre, radius
 
-    def _by_group(self, key: str, told: Any) -> dict[int, Any]:
+    def _by_group(self, key: str, announced: Any) -> dict[int, Any]:
         """One of each array, by name → by group."""
-        due = {self.names[group]: group for group in self.frames}
-        if not isinstance(told, Mapping) or told.keys() != due.keys():
+        groups = {self.names[group]: group for group in self.frames}
+        if not isinstance(announced, Mapping) or announced.keys() != groups.keys():
             raise MessageError(
-                f"{key} of {', '.join(due)} was due.", effect=Effect.NOTHING_CHARGED
+                f"{key} of {', '.join(groups)} was due.", effect=Effect.NOTHING_CHARGED
             )
-        return {due[name]: value for name, value in told.items()}
+        return {groups[name]: value for name, value in announced.items()}
 
     def _pulled(self, terms: Terms) -> dict[int, Frame]:
-        told = self._by_group("norms", terms["norms"]) if self.config.norms else {}
+        norms = self._by_group("norms", terms["norms"]) if self.config.norms else {}
         return {
-            group: moments.pulled(frame, told[group]) if told else frame
+            group: moments.pulled(frame, norms[group]) if norms else frame
             for group, frame in self.frames.items()
         }
 
@@ -370,9 +370,14 @@ class TiedStudy(Study[SharedPeople]):
         basis = {
             name: tied.kept[name].basis[:, : self.config.directions] for name in centre
         }
-        radius = {name: tied.radius(name, own) for name, own in basis.items()}
-        told = {name: (own * 4096).round().long() for name, own in basis.items()}
-        return {"centre": centre, "radius": radius, "basis": told}
+        radius = {
+            name: tied.radius(name, directions) for name, directions in basis.items()
+        }
+        rounded = {
+            name: (directions * 4096).round().long()
+            for name, directions in basis.items()
+        }
+        return {"centre": centre, "radius": radius, "basis": rounded}
 
     def _norms(self, measurements: Measurements) -> dict[str, float]:
         """What the release of lengths says, at the noise that the means will have."""
@@ -435,12 +440,15 @@ class TiedStudy(Study[SharedPeople]):
         facts = noise_facts(ahead)
         noise = ahead.noise("joint")
         scale = self.scale("joint", noise)
-        each = block_multipliers(noise, self.weights)
+        multipliers = block_multipliers(noise, self.weights)
         for group, sizes in self.sizes.items():
-            sigma = noise_for(each[group, group], sensitivity(scale, across=False))
-            off = figure(sigma / one_for(scale, len(sizes)) ** 2)
+            sigma = noise_for(
+                multipliers[group, group], sensitivity(scale, across=False)
+            )
+            deviation = figure(sigma / one_for(scale, len(sizes)) ** 2)
             facts.append(
-                f"each count of a pair of columns of {self.names[group]}: ±{off} people"
+                f"each count of a pair of columns of {self.names[group]}: ±{deviation} "
+                "people"
             )
         directions = self.config.directions
         label = self.label

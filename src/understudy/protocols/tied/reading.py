@@ -19,10 +19,10 @@ from understudy.protocols.joint.measurements import Measurements
 
 def joint_of(study: Any, measurements: Measurements) -> Joint:
     scale = study.scale("joint", measurements.noise("joint"))
-    told = measurements.record.terms["joint"]
+    announced = measurements.record.terms["joint"]
     names = study.names
     frames = study.frames
-    units = {group: told["radius"][names[group]] / scale for group in frames}
+    units = {group: announced["radius"][names[group]] / scale for group in frames}
     units |= {
         group: 1 / one_for(scale, len(sizes)) for group, sizes in study.sizes.items()
     }
@@ -39,7 +39,7 @@ def joint_of(study: Any, measurements: Measurements) -> Joint:
         rows = [[sums[a, b] for b in others] for a in study.sizes]
         nothing = torch.zeros(0, sum(map(study.width, others)), dtype=torch.float64)
         loud = [
-            torch.cat([torch.full_like(part, own) for part, own in row], 1)
+            torch.cat([torch.full_like(part, sigma) for part, sigma in row], 1)
             for row in rows
         ]
         parts = [torch.cat([part for part, _ in row], 1) for row in rows]
@@ -57,7 +57,9 @@ def joint_of(study: Any, measurements: Measurements) -> Joint:
             names[group]: one for group, one in study.centres(measurements).items()
         },
         second={names[group]: sums[group, group] for group in frames},
-        ties={names[group]: (part, own[:, 0]) for group, (part, own) in ties.items()},
+        ties={
+            names[group]: (part, sigma[:, 0]) for group, (part, sigma) in ties.items()
+        },
         across={
             (names[a], names[b]): one
             for (a, b), one in sums.items()
@@ -71,12 +73,12 @@ def classwise_of(study: Any, measurements: Measurements) -> dict[str, Classwise]
     if "classes" not in measurements:
         return {}
     scale = study.scale("classes", measurements.noise("classes"))
-    told = measurements.record.terms["classes"]
+    announced = measurements.record.terms["classes"]
     read = {}
     for group, (sums, noise) in measurements["classes"].items():
         name = study.names[group]
-        basis = told["basis"][name].double() / 4096
-        unit = (told["radius"][name] / scale) ** 2
+        basis = announced["basis"][name].double() / 4096
+        unit = (announced["radius"][name] / scale) ** 2
         read[name] = Classwise(
             unpacked(sums, basis.shape[1]) * unit, noise * unit, basis
         )
@@ -94,18 +96,18 @@ def fitted(study: Any, measurements: Measurements) -> tuple[GeneratorParts, int]
     parts: dict[str, Part | None] = {
         name: study.sizes.get(group) for group, name in enumerate(names)
     }
-    place = None if study.label is None else study.label.place
+    label = None if study.label is None else study.label.place
     network, matched = fit_tied(
         tied,
         parts,
-        label=place,
+        label=label,
         classwise=classwise_of(study, measurements),
         shades=shades,
     )
     norms = {
         names[group]: frame.norm for group, frame in study.framed(measurements).items()
     }
-    directions = {name: len(kept.values) for name, kept in tied.kept.items()}
+    directions = {name: len(axes.values) for name, axes in tied.kept.items()}
     card = {"norm": norms, "directions": directions, "histograms": matched}
     return GeneratorParts(
         network, side_by_side(study.schemas), card

@@ -47,10 +47,10 @@ class Numbers:
 
     def words(self, start: int, stop: int) -> NDArray[np.int64]:
         """Those of some people: of several rows the average."""
-        own = self.starts[start : stop + 1]
-        rows = self.rows[own[0] : own[-1]]
+        starts = self.starts[start : stop + 1]
+        rows = self.rows[starts[0] : starts[-1]]
         each = moments.averages(
-            moments.squares(rows) if self.squared else rows, own - own[0]
+            moments.squares(rows) if self.squared else rows, starts - starts[0]
         )
         return each.astype(np.int64)
 
@@ -168,10 +168,10 @@ class Alone(Stage[SharedPeople]):
 
     @property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        own = {(group, group): stage for group, stage in self.each.items()}
+        stages = {(group, group): stage for group, stage in self.each.items()}
         return {
             block_name(at): BlockSpec(at, (stage.size,), stage.sensitivity)
-            for at, stage in own.items()
+            for at, stage in stages.items()
         }
 
     def count(self, rows: SharedPeople) -> dict[str, Tensor]:
@@ -209,17 +209,17 @@ class Joint(Multiplied[SharedPeople]):
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        found = {}
+        blocks = {}
         for (a, b), weight in self.weights.items():
-            own = self.widths[a]
-            other = self.widths[b]
-            shape = (own * (own + 1) // 2,) if a == b else (own, other)
+            width = self.widths[a]
+            other_width = self.widths[b]
+            shape = (width * (width + 1) // 2,) if a == b else (width, other_width)
             moved = moments.sensitivity(self.scale, across=a != b)
-            diagonal = on_diagonal(own) if a == b else None
-            found[block_name((a, b))] = BlockSpec(
+            diagonal = on_diagonal(width) if a == b else None
+            blocks[block_name((a, b))] = BlockSpec(
                 (a, b), shape, moved, weight=weight, diagonal=diagonal
             )
-        return found
+        return blocks
 
     @property
     def product(self) -> Product:
@@ -267,7 +267,7 @@ class Classes(Multiplied[SharedPeople]):
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        found = {}
+        blocks = {}
         for array, basis in self.basis.items():
             first = array < self.label.group
             marked = on_diagonal(int(basis.shape[1]))
@@ -275,10 +275,10 @@ class Classes(Multiplied[SharedPeople]):
             diagonal = diagonal if first else diagonal.T
             groups = self._groups(array)
             moved = moments.sensitivity(self.scale, across=False)
-            found[block_name(groups)] = BlockSpec(
+            blocks[block_name(groups)] = BlockSpec(
                 groups, tuple(diagonal.shape), moved, diagonal=diagonal
             )
-        return found
+        return blocks
 
     @property
     def product(self) -> Product:
@@ -313,12 +313,15 @@ class Classes(Multiplied[SharedPeople]):
         self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
     ) -> dict[int, tuple[Tensor, float]]:
         """Of each array (classes, triangle), with the deviation beside the diagonal."""
-        found = {}
+        sums_by_group = {}
         for array in self.basis:
             key = block_name(self._groups(array))
             part = sums[key].double()
-            found[array] = part.T if array < self.label.group else part, noise[key]
-        return found
+            sums_by_group[array] = (
+                part.T if array < self.label.group else part,
+                noise[key],
+            )
+        return sums_by_group
 
 
 @dataclass(frozen=True)
