@@ -150,15 +150,15 @@ class ClassMeansParty(HostParty):
 
     def check(self, ask: Round) -> None:
         centre = ask.centre
-        due = (self.terms.frame.features,)
+        shape = (self.terms.frame.features,)
         whole_numbers = (
             isinstance(centre, Tensor)
             and centre.dtype == torch.int64
-            and centre.shape == due
+            and centre.shape == shape
         )
         if not whole_numbers or bool(((centre > _FAR) | (centre < -_FAR)).any()):
             raise MessageError(
-                f"{self.name}: a centre is {due[0]} whole numbers up to {_FAR:,}.",
+                f"{self.name}: a centre is {shape[0]} whole numbers up to {_FAR:,}.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
         if type(ask.directions) is not bool:
@@ -176,36 +176,34 @@ class ClassMeansParty(HostParty):
         scores = torch.empty(len(vectors), book.codes)
         # as the server counts those who take part
         seats = torch.searchsorted(self.places, ask.people)
-        for row, (place, vector) in enumerate(
-            zip(seats.tolist(), vectors, strict=True)
-        ):
-            scores[row] = torch.from_numpy(
-                book.block(place, int(classes[row])) @ vector
-            )
-        named = self.terms.mechanism(scores, self.rng).numpy()
-        return torch.from_numpy(named.astype(">u2").view(np.uint8).copy())
+        for row, (seat, vector) in enumerate(zip(seats.tolist(), vectors, strict=True)):
+            scores[row] = torch.from_numpy(book.block(seat, int(classes[row])) @ vector)
+        codewords = self.terms.mechanism(scores, self.rng).numpy()
+        return torch.from_numpy(codewords.astype(">u2").view(np.uint8).copy())
 
     def _vectors(self, ask: Round) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """What each person's report is about, of a length of at most 1, and in which
         block.
         """
         rows: Any = self.data
-        place, some = (
-            found.numpy()
-            for found in self.population.one_row_each(ask.people, self.rng)
+        indices, has_row = (
+            values.numpy()
+            for values in self.population.one_row_each(ask.people, self.rng)
         )
-        own = self.terms.frame.coefficients(rows.values[place])
-        own = np.where(some[:, None], own, 0.0)
+        coefficients = self.terms.frame.coefficients(rows.values[indices])
+        coefficients = np.where(has_row[:, None], coefficients, 0.0)
         width = self.terms.width
-        out = np.zeros((len(own), width), dtype=np.float32)
+        out = np.zeros((len(coefficients), width), dtype=np.float32)
         if ask.directions:
-            beside = own - ask.centre.numpy()
-            norms = np.linalg.norm(beside, axis=1, keepdims=True)
-            out[:, : own.shape[1]] = beside / np.maximum(norms, 1.0)
-            return out, np.where(some, rows.classes[place], 0).astype(np.int64)
-        out[:, : own.shape[1]] = own / self.terms.frame.reach
-        out[:, own.shape[1]] = np.sqrt(np.maximum(1 - np.square(out).sum(1), 0))
-        return out, np.zeros(len(own), dtype=np.int64)
+            directions = coefficients - ask.centre.numpy()
+            norms = np.linalg.norm(directions, axis=1, keepdims=True)
+            out[:, : coefficients.shape[1]] = directions / np.maximum(norms, 1.0)
+            return out, np.where(has_row, rows.classes[indices], 0).astype(np.int64)
+        out[:, : coefficients.shape[1]] = coefficients / self.terms.frame.reach
+        out[:, coefficients.shape[1]] = np.sqrt(
+            np.maximum(1 - np.square(out).sum(1), 0)
+        )
+        return out, np.zeros(len(coefficients), dtype=np.int64)
 
 
 class _Run(TwoRounds):
@@ -216,8 +214,8 @@ class _Run(TwoRounds):
     @classmethod
     def common(cls, schemas: Mapping[str, Any]) -> ArraySchema:
         all_alike({name: public_of(schema) for name, schema in schemas.items()})
-        found: ArraySchema = replace(next(iter(schemas.values())), note="")
-        return found
+        unannotated: ArraySchema = replace(next(iter(schemas.values())), note="")
+        return unannotated
 
     def __init__(
         self, config: Config, parties: Parties, schemas: Mapping[str, Any]
@@ -230,18 +228,18 @@ class _Run(TwoRounds):
         self.divide(self.config.share)
 
     def asks(self, round: int) -> dict[str, Round]:
-        stage, _, asked = self.turn(round)
+        stage, _, people = self.turn(round)
         centre = (
             self.centre()
             if stage
             else torch.zeros(self.terms.frame.features, dtype=torch.int64)
         )
-        told: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "round": round,
             "directions": bool(stage),
             "centre": centre,
         }
-        return {name: Round(**told, people=who) for name, who in asked.items()}
+        return {name: Round(**settings, people=who) for name, who in people.items()}
 
     def centre(self) -> Tensor:
         """The mean of all, by the first round, in whole steps; none where nobody was
@@ -278,15 +276,15 @@ class _Run(TwoRounds):
             if len(sent) != CODE * len(people):
                 refused += len(people)
                 continue
-            named = sent.numpy().copy().view(">u2").astype(np.int64)
-            good = named < self.terms.mechanism.codes
+            codewords = sent.numpy().copy().view(">u2").astype(np.int64)
+            good = codewords < self.terms.mechanism.codes
             refused = refused + int((~good).sum())
             reports = reports + int(good.sum())
-            places = people.numpy()[good]
-            codes = named[good]
-            for some in range(0, len(places), _PIECE):
+            seats = people.numpy()[good]
+            codes = codewords[good]
+            for some in range(0, len(seats), _PIECE):
                 piece = slice(some, some + _PIECE)
-                words = books[name].words(places[piece], codes[piece])
+                words = books[name].words(seats[piece], codes[piece])
                 # one after the other
                 total = np.add.reduce(np.concatenate([total[None], words]))
         return torch.from_numpy(total), reports, refused
@@ -299,32 +297,36 @@ class _Run(TwoRounds):
         frame = self.terms.frame
         total, reports, _ = self.heard[1] = self._sum(1)
         length = self.terms.mechanism.length
-        many = max(reports, 1)
-        means = total[:, : frame.features] / (length * many)
+        n_reports = max(reports, 1)
+        means = total[:, : frame.features] / (length * n_reports)
         # without that of noise
-        squared = means.square().sum(1) - frame.features / (length**2 * many)
+        squared = means.square().sum(1) - frame.features / (length**2 * n_reports)
         usual = squared.mean().clamp(min=1e-12)
         means = (
             means
             * (_SURE / squared.clamp(min=_SHORTEST * float(usual)).sqrt())[:, None]
         )
         # (features, values), rows orthonormal
-        back = torch.from_numpy(frame.matrix()) * UNIT
-        weight = means @ back
-        named = {
+        from_coefficients = torch.from_numpy(frame.matrix()) * UNIT
+        weight = means @ from_coefficients
+        parameters = {
             "layer1.weight": weight,
             "layer1.bias": -0.5 * weight.sum(1) - means @ centre,
         }
-        return self.network.flat({name: value.float() for name, value in named.items()})
+        return self.network.flat(
+            {name: value.float() for name, value in parameters.items()}
+        )
 
     @property
     def network(self) -> LogisticRegression:
         return LogisticRegression(math.prod(self.schema.shape), self.terms.classes)
 
     def parts(
-        self, found: Tensor, card: dict[str, Any]
+        self, weights: Tensor, card: dict[str, Any]
     ) -> GeneratorParts | ClassifierParts:
-        return ClassifierParts(self.network, found, DeclaredFeatures(self.schema), card)
+        return ClassifierParts(
+            self.network, weights, DeclaredFeatures(self.schema), card
+        )
 
     def card_extra(self) -> dict[str, Any]:
         mechanism, (_, reports, refused) = (

@@ -262,12 +262,14 @@ class HostParty(Party):
         }
 
     def _admit(self, people: Tensor) -> None:
-        once = (
+        distinct = (
             people.ndim == 1
             and people.dtype == torch.int64
             and len(np.unique(people)) == len(people)
         )
-        if not once or not bool(((people >= 0) & (people < len(self.places))).all()):
+        if not distinct or not bool(
+            ((people >= 0) & (people < len(self.places))).all()
+        ):
             raise PartyError(
                 f"{self.name}: the ask names a person twice, or one who is not here.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,

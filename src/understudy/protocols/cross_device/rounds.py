@@ -435,6 +435,6 @@ class Classifying(Rounds):
             )
 
     def parts(
-        self, found: Tensor, card: dict[str, Any]
+        self, weights: Tensor, card: dict[str, Any]
     ) -> ClassifierParts | GeneratorParts:
-        return ClassifierParts(self.network, found, self.features, card)
+        return ClassifierParts(self.network, weights, self.features, card)

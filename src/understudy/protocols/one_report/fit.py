@@ -122,8 +122,8 @@ def one_ways(all_heard: Sequence[Heard], levels: Sequence[int]) -> list[Tensor]:
         # By level Σ L·P(Z | level)/(1 + L·P(Z)); its mean over a column's levels is Σ 1
         # − 1/(1 + L·P(Z)).
         slope = point.grad[0] if point.grad is not None else torch.zeros_like(ways)
-        own = torch.zeros(len(levels)).index_add_(0, column, ways * slope)[column]
-        moved = ways * (people - own + slope) / people
+        expected = torch.zeros(len(levels)).index_add_(0, column, ways * slope)[column]
+        moved = ways * (people - expected + slope) / people
         moved = moved / torch.zeros(len(levels)).index_add_(0, column, moved)[column]
         ways = torch.where(going[column], moved, ways)
     return list(torch.split(ways.double(), list(levels)))
@@ -295,15 +295,15 @@ class _Term:
             both = (over * weight) @ over.T
         for i, j in combinations(range(len(parts)), 2):
             if self.listed is not None:
-                found = both[slice(*bounds[i]), slice(*bounds[j])]
+                slopes = both[slice(*bounds[i]), slice(*bounds[j])]
             else:
-                found = slope.view(self.sizes)
+                slopes = slope.view(self.sizes)
                 for other in reversed(range(len(parts))):
                     if other not in (i, j):
-                        found = torch.tensordot(
-                            found, parts[other], dims=([other], [0])
+                        slopes = torch.tensordot(
+                            slopes, parts[other], dims=([other], [0])
                         )
-            yield i, j, self._levels(self._levels(found, i).T, j).T
+            yield i, j, self._levels(self._levels(slopes, i).T, j).T
 
     def _levels(self, table: Tensor, column: int) -> Tensor:
         group = self.groups[column]
@@ -328,16 +328,16 @@ def noise_edge(
     for one in heard:
         term = _Term(one, levels, one.assumed_lift(liars))
         table = term.table(flat[None]).double()
-        places = table.cumsum(0) / table.sum()
+        cumulative = table.cumsum(0) / table.sum()
         for rise in rises:
-            drawn = torch.searchsorted(places, rng.uniform(one.reports)).clamp(
-                max=len(places) - 1
+            cells = torch.searchsorted(cumulative, rng.uniform(one.reports)).clamp(
+                max=len(cumulative) - 1
             )
-            slope = term.slope(flat[None], one.mechanism(drawn, rng))
-            for i, j, found in term.pairs(flat[None], slope):
+            slope = term.slope(flat[None], one.mechanism(cells, rng))
+            for i, j, slopes in term.pairs(flat[None], slope):
                 a, b = (slice(*bounds[one.about.columns[k] :][:2]) for k in (i, j))
-                rise[a, b] += found
-                rise[b, a] += found.T
+                rise[a, b] += slopes
+                rise[b, a] += slopes.T
     root = flat.sqrt()
     # Odds sum to 1 in every column, so that nothing moves along √w.
     column = torch.repeat_interleave(torch.tensor(list(levels)))

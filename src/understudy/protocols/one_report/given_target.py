@@ -74,9 +74,9 @@ def fit_given_target(
     classes = _parts(ways[target], components)  # (components, classes)
     odds = [way.expand(components, -1) for way in ways]
     odds[target] = classes
-    for shift, found in zip(shifts, _shrunk(shifts), strict=True):
+    for shift, mean in zip(shifts, _shrunk(shifts), strict=True):
         odds[shift.column] = classes @ shift.table_given_target(
-            found, ways[shift.column], ways[target]
+            mean, ways[shift.column], ways[target]
         )
     mixture = MixtureOfProducts(levels, components)
     with torch.no_grad():
@@ -94,10 +94,10 @@ def slope_and_curvature(
     ways = moves.shape[1]
     slope = torch.zeros(ways, dtype=table.dtype)
     curvature = torch.zeros(ways, ways, dtype=table.dtype)
-    many = max(1, _AT_ONCE // max(1, ways * heard.mechanism.size))
+    batch = max(1, _AT_ONCE // max(1, ways * heard.mechanism.size))
     for named, times in zip(
-        torch.split(heard.named, many),
-        torch.split(heard.times.double(), many),
+        torch.split(heard.named, batch),
+        torch.split(heard.times.double(), batch),
         strict=True,
     ):
         # log(1 + lift·P(Z)) rises by lift/(1 + lift·P(Z)) times what moves into Z.
@@ -142,8 +142,10 @@ class _Shift:
         cells = torch.arange(about.cells).view(about.sizes).permute(order).flatten()
         table = torch.outer(one.way, other.way).flatten()
         moves = torch.kron(one.moves, other.moves)
-        back = torch.argsort(cells)
-        slope, curvature = slope_and_curvature(heard, table[back], moves[back], liars)
+        inverse = torch.argsort(cells)
+        slope, curvature = slope_and_curvature(
+            heard, table[inverse], moves[inverse], liars
+        )
         sizes, axes = torch.linalg.eigh(curvature)
         return cls(
             about.columns[order[0]],
@@ -153,12 +155,12 @@ class _Shift:
             (one.back, other.back),
         )
 
-    def table_given_target(self, found: Tensor, way: Tensor, target: Tensor) -> Tensor:
+    def table_given_target(self, mean: Tensor, way: Tensor, target: Tensor) -> Tensor:
         """The column's table for each level of the target, by the shift in its axes:
         (levels of the target, levels).
         """
         even = torch.outer(way, target)
-        parts = (self.axes @ found).view(*(side.shape[1] for side in self.back))
+        parts = (self.axes @ mean).view(*(side.shape[1] for side in self.back))
         table = torch.maximum(
             even + self.back[0] @ parts @ self.back[1].T, _LEAST * even
         )
@@ -197,32 +199,32 @@ def _shrunk(shifts: Sequence[_Shift]) -> list[Tensor]:
         return []
     sizes = _SIZES[:, None]
     # variances given the reports
-    kept = [sizes / (1 + sizes * one.curvature) for one in shifts]
-    each = zip(kept, shifts, strict=True)
+    variances = [sizes / (1 + sizes * one.curvature) for one in shifts]
+    each = zip(variances, shifts, strict=True)
     logs = torch.stack(
         [
-            (one.slope**2 * left - torch.log1p(sizes * one.curvature)).sum(1) / 2
-            for left, one in each
+            (one.slope**2 * variance - torch.log1p(sizes * one.curvature)).sum(1) / 2
+            for variance, one in each
         ]
     )
     likely = (logs - logs.amax(1, keepdim=True)).exp()  # (columns, sizes)
     law = torch.full((len(_SIZES),), 1 / len(_SIZES), dtype=torch.float64)
     for _ in range(_TURNS):
-        own = likely * law / (likely @ law)[:, None]
-        law = (own.sum(0) + 1 / len(_SIZES)) / (len(shifts) + 1)
-    own = likely * law / (likely @ law)[:, None]
-    found = [
-        weights @ left * one.slope
-        for weights, left, one in zip(own, kept, shifts, strict=True)
+        posterior = likely * law / (likely @ law)[:, None]
+        law = (posterior.sum(0) + 1 / len(_SIZES)) / (len(shifts) + 1)
+    posterior = likely * law / (likely @ law)[:, None]
+    means = [
+        weights @ variance * one.slope
+        for weights, variance, one in zip(posterior, variances, shifts, strict=True)
     ]
     along = sum(
-        float(one.slope @ mean) for one, mean in zip(shifts, found, strict=True)
+        float(one.slope @ mean) for one, mean in zip(shifts, means, strict=True)
     )
     square = sum(
-        float(one.curvature @ mean**2) for one, mean in zip(shifts, found, strict=True)
+        float(one.curvature @ mean**2) for one, mean in zip(shifts, means, strict=True)
     )
     longer = min(along / square, _LARGER) if square > 0 else 1.0
-    return [longer * mean for mean in found]
+    return [longer * mean for mean in means]
 
 
 def _law(way: Tensor, ordered: int) -> Tensor:
@@ -231,13 +233,15 @@ def _law(way: Tensor, ordered: int) -> Tensor:
     """
     if ordered <= 2:
         return way.diag() - torch.outer(way, way)
-    place = (way.cumsum(0) - way / 2)[:ordered]
-    alike = torch.eye(len(way), dtype=way.dtype)  # a missing value is like no other
-    alike[:ordered, :ordered] = torch.exp(-(place[:, None] - place).abs() / _NEAR)
+    midranks = (way.cumsum(0) - way / 2)[:ordered]
+    kernel = torch.eye(len(way), dtype=way.dtype)  # a missing value is like no other
+    kernel[:ordered, :ordered] = torch.exp(
+        -(midranks[:, None] - midranks).abs() / _NEAR
+    )
     free = torch.eye(len(way), dtype=way.dtype) - way  # takes the mean off
-    alike = free @ alike @ free.T
+    kernel = free @ kernel @ free.T
     return (
-        way[:, None] * alike * way * ((len(way) - 1) / (alike.diagonal() * way).sum())
+        way[:, None] * kernel * way * ((len(way) - 1) / (kernel.diagonal() * way).sum())
     )
 
 
@@ -246,6 +250,6 @@ def _parts(way: Tensor, components: int) -> Tensor:
     (components, levels).
     """
     ends = way.cumsum(0) / way.sum() * components
-    place = torch.arange(components, dtype=way.dtype)[:, None]
-    below = (ends - place).clamp(0, 1)
+    starts = torch.arange(components, dtype=way.dtype)[:, None]
+    below = (ends - starts).clamp(0, 1)
     return torch.cat([below[:, :1], below.diff(dim=1)], 1)

@@ -125,8 +125,8 @@ class ColumnSet:
         if self.listed is None:
             return number
         numbers, order = (self.listed * self._steps).sum(1).sort()
-        place = torch.searchsorted(numbers, number).clamp(max=len(numbers) - 1)
-        return torch.where(numbers[place] == number, order[place], len(numbers))
+        index = torch.searchsorted(numbers, number).clamp(max=len(numbers) - 1)
+        return torch.where(numbers[index] == number, order[index], len(numbers))
 
 
 def as_sent(groups: Sequence[Tensor], sets: Sequence[ColumnSet]) -> dict[str, Any]:
@@ -159,15 +159,16 @@ def read_sets(
         raise _refused(f"have no group for each of {sum(levels):,} levels")
     parts = [groups[a:b] for a, b in pairwise(accumulate(levels, initial=0))]
     for part in parts:
-        found = np.unique(part.numpy())
-        if found[0] != 0 or found[-1] != len(found) - 1:
+        numbers = np.unique(part.numpy())
+        if numbers[0] != 0 or numbers[-1] != len(numbers) - 1:
             raise _refused("have groups that are not 0, 1, 2, …")
     if not isinstance(columns, list) or not isinstance(listed, list):
         raise _refused("are not lists")
     if not 1 <= len(columns) <= MOST_SETS or len(listed) != len(columns):
         raise _refused(f"are not 1 to {MOST_SETS:,}")
     return [
-        _read_set(own, cells, parts) for own, cells in zip(columns, listed, strict=True)
+        _read_set(set_columns, cells, parts)
+        for set_columns, cells in zip(columns, listed, strict=True)
     ]
 
 
@@ -255,8 +256,8 @@ class OneReportParty(HostParty):
 
     def reports(self, ask: Round) -> Value:
         """All reports one after the other, each as long as its set says: uint8."""
-        place, some = self.population.one_row_each(ask.people, self.rng)
-        rows = torch.where(some[:, None], self.population.rows[place], 0)
+        indices, some = self.population.one_row_each(ask.people, self.rng)
+        rows = torch.where(some[:, None], self.population.rows[indices], 0)
         return randomized(rows, ask.which, self._sets(ask), self.epsilon, self.rng)
 
     def _sets(self, ask: Round) -> list[ColumnSet]:
@@ -273,10 +274,12 @@ def randomized(
     ends = lengths(which, mechanisms).cumsum(0)
     out = torch.zeros(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8)
     for number in np.unique(which).tolist():
-        here = which == number
+        in_set = which == number
         mechanism = mechanisms[number]
-        sent = mechanism.encode(mechanism(sets[number].cell_of(rows[here]), rng))
-        out[(ends[here, None] - mechanism.bytes) + torch.arange(mechanism.bytes)] = sent
+        sent = mechanism.encode(mechanism(sets[number].cell_of(rows[in_set]), rng))
+        out[(ends[in_set, None] - mechanism.bytes) + torch.arange(mechanism.bytes)] = (
+            sent
+        )
     return out
 
 
@@ -307,11 +310,11 @@ class ReportForm:
     def decodes(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Which are reports about a set that there is."""
         good = self.which(rows) < len(self.mechanisms)
-        for place in np.flatnonzero(good):
-            mechanism = self.mechanisms[int(self.which(rows[place : place + 1])[0])]
-            own, rest = np.split(rows[place, KEY + SET :], [mechanism.bytes])
-            _, none = mechanism.decode(torch.from_numpy(own.copy()[None]))
-            good[place] = not rest.any() and not bool(none[0])
+        for index in np.flatnonzero(good):
+            mechanism = self.mechanisms[int(self.which(rows[index : index + 1])[0])]
+            report, rest = np.split(rows[index, KEY + SET :], [mechanism.bytes])
+            _, none = mechanism.decode(torch.from_numpy(report.copy()[None]))
+            good[index] = not rest.any() and not bool(none[0])
         return good
 
     def read(self, rows: NDArray[np.uint8]) -> dict[str, Tensor]:
@@ -380,7 +383,7 @@ class CollectingReports(PassingOn, OneReportParty):
                 for one in self._sets(ask)
             ]
         )
-        told = {
+        run = {
             "run": self.run,
             "round": ask.round,
             "config": self.opened_by.config,
@@ -393,19 +396,19 @@ class CollectingReports(PassingOn, OneReportParty):
             "listed": [one.tolist() for one in ask.listed],
         }
         ticket: dict[str, Any] = {
-            **told,
+            **run,
             "sizes": list(self.levels),
             **cells,
             "weights": weights,
         }
-        asked = self.population.ids[self.places[ask.people].numpy()].tolist()
+        invited = self.population.ids[self.places[ask.people].numpy()].tolist()
         self.context = context_of(ticket)
-        came = self.box.gather(
-            ticket, self.context, form, among=asked, number=ask.round
+        reporters = self.box.gather(
+            ticket, self.context, form, among=invited, number=ask.round
         )
-        receipt = self.pay(ask, came)
+        receipt = self.pay(ask, reporters)
         self.participations[ask.people] += 1
-        sent = form.read(self.box.uploads(torch.arange(len(came))).numpy())
+        sent = form.read(self.box.uploads(torch.arange(len(reporters))).numpy())
         return Reported(reports=Paid(sent, receipt))
 
 

@@ -88,7 +88,7 @@ class ReportPlan:
         """
         large = epsilon >= _LARGE
         share = 0.15 if large else 0.4 if epsilon >= _MIDDLE else 0.5 if target else 1.0
-        few = _PEOPLE_A_LEVEL * sum(size - 1 for size in levels) / max(people, 1)
+        min_share = _PEOPLE_A_LEVEL * sum(size - 1 for size in levels) / max(people, 1)
         others = min(1 / 3, 5 / len(levels)) if large else 0.0
         paired = (
             target
@@ -97,7 +97,7 @@ class ReportPlan:
             and classes <= _FEW_CLASSES
         )
         return cls(
-            share=min(1.0, max(share, few)),
+            share=min(1.0, max(share, min_share)),
             others=others if target else 1.0,
             always=target and (not large or len(levels) > _WIDE),
             reach=0.2 if large else 0.4,
@@ -134,10 +134,12 @@ def first_round(levels: Sequence[int]) -> Asking:
     each levels/√people, is least.
     """
     groups = tuple(torch.arange(size) for size in levels)
-    told = [column for column, size in enumerate(levels) if size > 1]
-    sets = tuple(ColumnSet((column,), (groups[column],)) for column in told)
+    informative = [column for column, size in enumerate(levels) if size > 1]
+    sets = tuple(ColumnSet((column,), (groups[column],)) for column in informative)
     return Asking(
-        groups, sets, np.array([(levels[column] - 1) ** (2 / 3) for column in told])
+        groups,
+        sets,
+        np.array([(levels[column] - 1) ** (2 / 3) for column in informative]),
     )
 
 
@@ -154,16 +156,16 @@ def second_round(
     """Sets of columns for so many people, by round 1's one-way tables. `ordered`: how
     many levels have an order.
     """
-    told = [column for column, way in enumerate(ways) if len(way) > 1]
+    informative = [column for column, way in enumerate(ways) if len(way) > 1]
     noise = (
         2
         * math.exp(epsilon / 2)
         / math.expm1(epsilon)
-        * math.sqrt(len(told) / max(people, 1))
+        * math.sqrt(len(informative) / max(people, 1))
     )
     groups = tuple(
-        grouped(way, plan.rare * noise, ordered=many)
-        for way, many in zip(ways, ordered, strict=True)
+        grouped(way, plan.rare * noise, ordered=n_ordered)
+        for way, n_ordered in zip(ways, ordered, strict=True)
     )
     each = zip(groups, ways, strict=True)
     tables = [
@@ -174,20 +176,20 @@ def second_round(
     cells = min(
         max(_LEAST_CELLS, int(plan.reach * math.exp(min(epsilon, 50.0)))), _MOST_CELLS
     )
-    wanted = np.zeros((len(ways), len(ways)))
-    for i, j in combinations(told, 2):
-        wanted[i, j] = wanted[j, i] = 1.0 if target in (i, j) else plan.others
+    weights = np.zeros((len(ways), len(ways)))
+    for i, j in combinations(informative, 2):
+        weights[i, j] = weights[j, i] = 1.0 if target in (i, j) else plan.others
     chosen: dict[tuple[int, ...], ColumnSet] = {}
     times: dict[tuple[int, ...], int] = {}
-    asked = np.zeros_like(wanted)
+    times_asked = np.zeros_like(weights)
     rng = np.random.default_rng(seed)
     for _ in range(plan.sets):
-        columns, listed = _grow(plan, tables, wanted, asked, target, cells, rng)
+        columns, listed = _grow(plan, tables, weights, times_asked, target, cells, rng)
         for i, j in combinations(columns, 2):
-            asked[i, j] += 1
-            asked[j, i] += 1
+            times_asked[i, j] += 1
+            times_asked[j, i] += 1
         order = np.argsort(columns)
-        key = tuple(int(columns[place]) for place in order)
+        key = tuple(int(columns[index]) for index in order)
         whole = len(listed) == math.prod(len(tables[column]) for column in key)
         times[key] = times.get(key, 0) + 1
         cells_of = (
@@ -198,16 +200,16 @@ def second_round(
     return Asking(groups, tuple(chosen.values()), np.array(shares))
 
 
-def grouped(way: Tensor, least: float, *, ordered: int = 0) -> Tensor:
-    """Each level's group: its own, or one for all below `least` (the first `ordered`:
-    neighbours); never one alone.
+def grouped(way: Tensor, min_share: float, *, ordered: int = 0) -> Tensor:
+    """Each level's group: its own, or one for all below `min_share` (the first
+    `ordered`: neighbours); never one alone.
     """
     if ordered > 1:
-        first = _neighbours(way[:ordered], least)
+        first = _neighbours(way[:ordered], min_share)
         return torch.cat(
             [first, int(first.max()) + 1 + torch.arange(len(way) - ordered)]
         )
-    rare = way < least
+    rare = way < min_share
     if len(way) <= 2 or int(rare.sum()) < 2:
         return torch.arange(len(way))
     if bool(rare.all()):
@@ -218,19 +220,19 @@ def grouped(way: Tensor, least: float, *, ordered: int = 0) -> Tensor:
     return group
 
 
-def _neighbours(way: Tensor, least: float) -> Tensor:
+def _neighbours(way: Tensor, min_share: float) -> Tensor:
     """The least of all groups goes with the lesser one beside it, until none is below
-    `least` or two are left.
+    `min_share` or two are left.
     """
     shares = way.tolist()
     sizes = [1] * len(way)
-    while len(shares) > 2 and min(shares) < least:
+    while len(shares) > 2 and min(shares) < min_share:
         at = shares.index(min(shares))
-        beside = min(
-            (place for place in (at - 1, at + 1) if 0 <= place < len(shares)),
+        neighbour = min(
+            (index for index in (at - 1, at + 1) if 0 <= index < len(shares)),
             key=shares.__getitem__,
         )
-        first = min(at, beside)
+        first = min(at, neighbour)
         shares[first : first + 2] = [sum(shares[first : first + 2])]
         sizes[first : first + 2] = [sum(sizes[first : first + 2])]
     return torch.repeat_interleave(torch.tensor(sizes))
@@ -239,8 +241,8 @@ def _neighbours(way: Tensor, least: float) -> Tensor:
 def _grow(
     plan: ReportPlan,
     tables: Sequence[Array],
-    wanted: Array,
-    asked: Array,
+    weights: Array,
+    times_asked: Array,
     target: int | None,
     cells: int,
     rng: np.random.Generator,
@@ -248,16 +250,16 @@ def _grow(
     """One set's columns in their order, and its cells (cells, columns); first the pair
     asked least but wanted most.
     """
-    chance = rng.random(wanted.shape)
+    chance = rng.random(weights.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         lack = np.where(
-            wanted > 0, (asked + 1e-3 * (chance + chance.T)) / wanted, np.inf
+            weights > 0, (times_asked + 1e-3 * (chance + chance.T)) / weights, np.inf
         )
     if plan.always and target is not None and np.isfinite(lack[target]).any():
         columns = [target, int(np.argmin(lack[target]))]
     elif np.isfinite(lack).any():
         columns = [
-            int(place) for place in np.unravel_index(int(np.argmin(lack)), lack.shape)
+            int(index) for index in np.unravel_index(int(np.argmin(lack)), lack.shape)
         ]
     else:  # a table of one column that tells anything
         columns = [max(range(len(tables)), key=lambda column: len(tables[column]))]
@@ -272,17 +274,17 @@ def _grow(
         listed = listed[likely]
     if plan.paired:
         return columns, listed
-    worth = wanted / (1 + asked / np.maximum(wanted, _RAREST)) ** 2
-    left = {column for column in range(len(tables)) if len(tables[column]) > 1} - set(
-        columns
-    )
+    worth = weights / (1 + times_asked / np.maximum(weights, _RAREST)) ** 2
+    remaining = {
+        column for column in range(len(tables)) if len(tables[column]) > 1
+    } - set(columns)
     misses = 0
-    while left and misses < _REFUSED and len(columns) < _MOST_COLUMNS:
+    while remaining and misses < _REFUSED and len(columns) < _MOST_COLUMNS:
         gain = worth[columns].sum(0)
-        column = max(left, key=lambda c: (gain[c], -c))
+        column = max(remaining, key=lambda c: (gain[c], -c))
         if gain[column] <= 0:
             break
-        left.remove(column)
+        remaining.remove(column)
         joint = np.outer(share, tables[column]).ravel()
         likely = (
             _likeliest(joint, cells - 1)
@@ -298,8 +300,8 @@ def _grow(
     return columns, listed
 
 
-def _likeliest(share: Array, most: int) -> NDArray[np.int64]:
-    return np.sort(np.argsort(-share, kind="stable")[:most])
+def _likeliest(share: Array, count: int) -> NDArray[np.int64]:
+    return np.sort(np.argsort(-share, kind="stable")[:count])
 
 
 def _with(listed: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -97,7 +97,7 @@ class _Run(TwoRounds):
         self.divide(self.plan.share)
 
     def asks(self, round: int) -> dict[str, Round]:
-        stage, part, asked = self.turn(round)
+        stage, part, people = self.turn(round)
         asking = self._asking(stage)
         sent = party.as_sent(asking.groups, asking.sets)
         asks = {}
@@ -106,9 +106,9 @@ class _Run(TwoRounds):
                 len(who[stage]),
                 np.random.default_rng((self.config.seed, 1, stage, number)),
             )
-            if name in asked:
+            if name in people:
                 asks[name] = Round(
-                    round=round, people=asked[name], which=dealt[part], **sent
+                    round=round, people=people[name], which=dealt[part], **sent
                 )
         return asks
 
@@ -194,12 +194,12 @@ class _Run(TwoRounds):
         weights = [
             heard.mechanism.most_weight for heard in self.all_heard if heard.reports
         ]
-        told = {
+        counts = {
             "plan": asdict(self.plan),
             **self.counted(reports, sum(self.refused.values())),
         }
         return {
-            **told,
+            **counts,
             "sets": len(self.all_heard),
             "a liar moves a count by at most": max(weights, default=0.0),
         }
@@ -230,12 +230,12 @@ def _read(
     refused = 0
     for number in np.unique(which).tolist():
         mechanism = mechanisms[number]
-        here = which == number
-        found, bad = mechanism.decode(
-            sent[(ends[here, None] - mechanism.bytes) + torch.arange(mechanism.bytes)]
+        in_set = which == number
+        cells, malformed = mechanism.decode(
+            sent[(ends[in_set, None] - mechanism.bytes) + torch.arange(mechanism.bytes)]
         )
-        named[number].append(found[~bad])
-        refused += int(bad.sum())
+        named[number].append(cells[~malformed])
+        refused += int(malformed.sum())
     return refused
 
 
@@ -262,12 +262,12 @@ def _place(schema: Schema, levels: tuple[int, ...], target: str | None) -> int |
             f'target "{target}" is no column of these rows.',
             effect=Effect.NOTHING_CHARGED,
         )
-    if levels[place := schema.names.index(target)] < 2:
+    if levels[index := schema.names.index(target)] < 2:
         raise ConfigError(
             f'target "{target}" has one level, which tells nothing.',
             effect=Effect.NOTHING_CHARGED,
         )
-    return place
+    return index
 
 
 train = _Run.train
