@@ -38,7 +38,7 @@ class Base(Declared):
 class Longer(Base):
     rounds: int = 8
     doubled: int = setting(
-        1, Takes("any", kept=lambda value: 2 * value), "kept in another way"
+        1, Takes("any", convert=lambda value: 2 * value), "kept in another way"
     )
 
 
@@ -75,7 +75,7 @@ def test_another_default_needs_no_other_declaration() -> None:
 
 
 def test_a_large_bound_is_checked_and_not_said() -> None:
-    assert whole_to(1 << 20).said == WHOLE.said
+    assert whole_to(1 << 20).description == WHOLE.description
     with pytest.raises(ConfigError, match="between 1 and 1048576"):
         whole_to(1 << 20).validate("rows", 1 << 21)
 
@@ -85,5 +85,5 @@ def test_every_setting_of_a_protocol_is_declared(protocol: str) -> None:
     record: Any = PROTOCOLS[protocol]
     for name in record.settings:
         takes, meaning = declared(record.config, name)
-        assert takes.said, name
+        assert takes.description, name
         assert meaning, name

@@ -101,4 +101,4 @@ def test_a_header_longer_than_the_file_or_the_bound_is_not_read() -> None:
         with pytest.raises(ValueError, match="announcing a header"):
             read_header(data)
     with pytest.raises(ValueError, match="at most 20"):
-        read_header(file({"a": PLAIN}), most=20)
+        read_header(file({"a": PLAIN}), max_length=20)

@@ -57,7 +57,7 @@ def written(folder: Path, *sizes: int) -> list[tuple[AskId, Answer]]:
 def last(folder: Path) -> tuple[Any, Any]:
     journal = Journal(folder)
     journal.close()
-    return journal.given, journal.before
+    return journal.last_answered, journal.before
 
 
 def test_a_torn_record_leaves_the_one_before(tmp_path: Path) -> None:

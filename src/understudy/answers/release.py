@@ -388,7 +388,7 @@ class Release:
         """Read what `save` wrote. ValueError for anything else; memory grows with the
         file.
         """
-        header = read_header(file, most=MOST_HEADER)
+        header = read_header(file, max_length=MOST_HEADER)
         about = parse_json(header.metadata[_ABOUT])
         if not isinstance(about, dict):
             raise ValueError("what a release says of itself is no table of keys.")

@@ -132,7 +132,7 @@ def _levels(schema: Described, file: Path) -> Levels | None:
         return None
     if not TABLE.describes(schema):
         raise ValueError(f"{file.name} is for tables alone.")
-    found = read_header(file, most=_MOST_HEADER).shapes
+    found = read_header(file, max_length=_MOST_HEADER).shapes
     claimed = level_shapes(schema, found)
     if claimed != found:
         raise ValueError(
@@ -161,7 +161,7 @@ def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path)
     """The network, built only when the header of its weights says that they are all
     there.
     """
-    found = read_header(weights, most=_MOST_HEADER).shapes
+    found = read_header(weights, max_length=_MOST_HEADER).shapes
     check_claim(description, sizes, len(found))
     claimed = shapes_of(on_paper(description))
     if claimed != found:

@@ -26,12 +26,12 @@ def is_number(value: object) -> bool:
 
 
 def require(
-    holds: Callable[[Any], bool], said: str, values: Mapping[str, object]
+    holds: Callable[[Any], bool], condition: str, values: Mapping[str, object]
 ) -> None:
     """ConfigError that names the first value of which it does not hold."""
     for name, value in values.items():
         if not holds(value):
-            raise ConfigError(f"{name} must {said}, not {value!r}.")
+            raise ConfigError(f"{name} must {condition}, not {value!r}.")
 
 
 def is_whole(value: object) -> bool:
@@ -47,8 +47,8 @@ def not_negative(**values: float) -> None:
 
 
 def in_range(low: float, high: float, /, **values: float) -> None:
-    said = f"lie between {low} and {high}"
-    require(lambda value: is_number(value) and low <= value <= high, said, values)
+    condition = f"lie between {low} and {high}"
+    require(lambda value: is_number(value) and low <= value <= high, condition, values)
 
 
 def whole(**values: int) -> None:
@@ -61,12 +61,12 @@ def whole(**values: int) -> None:
 
 def one_of(choices: Iterable[str], /, **values: str) -> None:
     """Every value is one of the choices; the message names the nearest one."""
-    known = tuple(choices)
+    allowed = tuple(choices)
     for name, value in values.items():
-        if value not in known:
+        if value not in allowed:
             raise ConfigError(
-                f"{name} must be one of {', '.join(known)}, not "
-                f"{value!r}.{nearest(value, known)}"
+                f"{name} must be one of {', '.join(allowed)}, not "
+                f"{value!r}.{nearest(value, allowed)}"
             )
 
 
@@ -129,10 +129,10 @@ def plain_names(
     """Every one is a name, and no two would be one file where upper and lower case are
     the same.
     """
-    seen: dict[str, str] = {}
+    originals: dict[str, str] = {}
     for value in values:
         plain_name(effect=effect, **{what: value})
-        other = seen.setdefault(value.casefold(), value)
+        other = originals.setdefault(value.casefold(), value)
         if other != value:
             raise ConfigError(
                 f'"{other}" and "{value}" are two names of a {what} that some file '
@@ -148,13 +148,13 @@ def file_names(labels: Sequence[object]) -> list[str]:
     """
     texts = [str(label) for label in labels]
     short = [re.sub(r"[^0-9A-Za-z_]", "_", text[:32]) or "_" for text in texts]
-    alike = Counter(one.casefold() for one in short)
+    repeats = Counter(one.casefold() for one in short)
     marks = (
         hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
         for text in texts
     )
     return [
-        one if one == text and alike[one.casefold()] == 1 else f"{one}-{mark}"
+        one if one == text and repeats[one.casefold()] == 1 else f"{one}-{mark}"
         for one, text, mark in zip(short, texts, marks, strict=True)
     ]
 

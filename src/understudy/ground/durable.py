@@ -135,23 +135,23 @@ def own_folder(path: Path) -> Path:
     return path
 
 
-def free_folder(wanted: Path) -> Path:
+def free_folder(preferred: Path) -> Path:
     """The folder if it is not there, or else the first of that name and a number that
     is not.
     """
     number = 1
-    folder = wanted
+    folder = preferred
     while folder.exists():
         number += 1
-        folder = wanted.with_name(f"{wanted.name}-{number}")
+        folder = preferred.with_name(f"{preferred.name}-{number}")
     return folder
 
 
 def _make(folder: Path) -> None:
-    for place in reversed(
-        [place for place in (folder, *folder.parents) if not place.exists()]
+    for missing in reversed(
+        [missing for missing in (folder, *folder.parents) if not missing.exists()]
     ):
-        place.mkdir(exist_ok=True, mode=0o700)
+        missing.mkdir(exist_ok=True, mode=0o700)
 
 
 def read_text(path: Path, most: int = MOST) -> str:

@@ -118,15 +118,15 @@ def _file(tensors: dict[str, Tensor], text: str) -> bytes:
     ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())
     header: dict[str, Any] = {"__metadata__": {"value": text}}
     parts = []
-    place = 0
+    offset = 0
     for name, tensor in ordered:
         size = tensor.numel() * tensor.element_size()
         header[name] = {
             "dtype": _NAMES[tensor.dtype],
             "shape": list(tensor.shape),
-            "data_offsets": [place, place + size],
+            "data_offsets": [offset, offset + size],
         }
-        place += size
+        offset += size
         # One value of a column counts as contiguous whatever its stride, and `view`
         # wants a stride of 1.
         flat = tensor.as_strided((tensor.numel(),), (1,))
@@ -200,7 +200,7 @@ def _read(data: bytearray) -> tuple[str, dict[str, Tensor]]:
     """The text and the tensors of a safetensors file, which lie one after the other in
     the memory of these bytes.
     """
-    header = read_header(data, most=_LARGEST_HEADER)
+    header = read_header(data, max_length=_LARGEST_HEADER)
     tensors = {
         name: _tensor(
             data, header.begin + at.start, header.begin + at.end, at.dtype
@@ -261,7 +261,7 @@ class Header:
 
 
 def read_header(
-    source: str | Path | bytes | bytearray, *, most: int = MOST_HEADER
+    source: str | Path | bytes | bytearray, *, max_length: int = MOST_HEADER
 ) -> Header:
     """The header of a file, or of its bytes. ValueError for anything that is not
     exactly such a file.
@@ -269,13 +269,13 @@ def read_header(
     if isinstance(source, bytes | bytearray):
         size = len(source)
         length = int.from_bytes(source[:8], "little")
-        _check_length(length, size, most)
+        _check_length(length, size, max_length)
         text = bytes(source[8 : 8 + length])
     else:
         with Path(source).open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             size = file.seek(0, 2)
-            _check_length(length, size, most)
+            _check_length(length, size, max_length)
             file.seek(8)
             text = file.read(length)
     try:
@@ -304,11 +304,11 @@ def difference(expected: Shapes, found: Shapes) -> str:
     return f'"{name}" is {_shape(found.get(name))}, not {_shape(expected.get(name))}'
 
 
-def _check_length(length: int, size: int, most: int) -> None:
-    if not 2 <= length <= min(most, size - 8):
+def _check_length(length: int, size: int, max_length: int) -> None:
+    if not 2 <= length <= min(max_length, size - 8):
         raise ValueError(
             f"it begins by announcing a header of {length:,} bytes; the file has "
-            f"{size:,}, a header at most {most:,}."
+            f"{size:,}, a header at most {max_length:,}."
         )
 
 
@@ -358,15 +358,15 @@ def _numbers(value: Any) -> bool:
 
 def _check_cover(tensors: list[tuple[str, Stored]], size: int) -> None:
     """One after the other, from the first byte to the last."""
-    place = 0
+    offset = 0
     for name, stored in tensors:
-        if stored.start != place or stored.end > size:
+        if stored.start != offset or stored.end > size:
             raise ValueError(
                 f'the tensor "{name}" does not begin where the one before it ends.'
             )
-        place = stored.end
-    if place != size:
-        raise ValueError(f"{size - place:,} of its bytes belong to no tensor.")
+        offset = stored.end
+    if offset != size:
+        raise ValueError(f"{size - offset:,} of its bytes belong to no tensor.")
 
 
 def _shape(entry: tuple[torch.dtype, tuple[int, ...]] | None) -> str:

@@ -34,17 +34,17 @@ _START = "from understudy.ground.processes import serve; serve()"
 
 
 def process_count() -> int:
-    said = os.environ.get(VARIABLE, "")
-    if not said:
+    setting = os.environ.get(VARIABLE, "")
+    if not setting:
         return (
             len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
             else os.cpu_count() or 1
         )
-    if not said.isdecimal():
-        raise ConfigError(f"{VARIABLE} must be a whole number, not {said[:40]!r}.")
-    whole(**{VARIABLE: int(said)})
-    return int(said)
+    if not setting.isdecimal():
+        raise ConfigError(f"{VARIABLE} must be a whole number, not {setting[:40]!r}.")
+    whole(**{VARIABLE: int(setting)})
+    return int(setting)
 
 
 def environment() -> dict[str, str]:

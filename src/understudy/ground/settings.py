@@ -31,23 +31,23 @@ _LARGE = 1 << 16  # a bound that nobody meets is not worth saying
 
 @dataclass(frozen=True)
 class Takes:
-    """What a setting takes: in words, and as a check of one value. `kept`: how the
-    value is kept. `named`: a check that says the setting's name, as those of
-    `ground.check` do: it takes the value by that keyword.
+    """What a setting takes: its description, and a check of one value. `convert` gives
+    the value that is kept. `check_named` takes the value by the setting's name as the
+    keyword, as the checks of `ground.check` do, and its refusal says the name.
     """
 
-    said: str
+    description: str
     check: Callable[[Any], None] | None = None
-    kept: Callable[[Any], Any] = lambda value: value
-    named: Callable[..., None] | None = None
+    convert: Callable[[Any], Any] = lambda value: value
+    check_named: Callable[..., None] | None = None
 
     def validate(self, name: str, value: Any) -> Any:
         """The value as it is kept. ConfigError where it is none of these."""
-        if self.named is not None:
-            self.named(**{name: value})
+        if self.check_named is not None:
+            self.check_named(**{name: value})
         if self.check is not None:
             self.check(value)
-        return self.kept(value)
+        return self.convert(value)
 
 
 def setting(default: T, takes: Takes, meaning: str) -> T:
@@ -85,51 +85,63 @@ def declared(config: Any, name: str) -> tuple[Takes, str]:
 
 def between(low: float, high: float) -> Takes:
     return Takes(
-        f"between {low} and {high}", named=lambda **named: in_range(low, high, **named)
+        f"between {low} and {high}",
+        check_named=lambda **values: in_range(low, high, **values),
     )
 
 
-def whole_to(most: int, least: int = 1) -> Takes:
+def whole_to(highest: int, lowest: int = 1) -> Takes:
 
-    def check(**named: Any) -> None:
-        whole(**named)
-        in_range(least, most, **named)
+    def check(**values: Any) -> None:
+        whole(**values)
+        in_range(lowest, highest, **values)
 
-    said = WHOLE.said if most >= _LARGE else f"a whole number from {least} to {most}"
-    return Takes(said, named=check)
+    description = (
+        WHOLE.description
+        if highest >= _LARGE
+        else f"a whole number from {lowest} to {highest}"
+    )
+    return Takes(description, check_named=check)
 
 
 def choice(*choices: str) -> Takes:
-    return Takes(", ".join(choices), named=lambda **named: one_of(choices, **named))
+    return Takes(
+        ", ".join(choices), check_named=lambda **values: one_of(choices, **values)
+    )
 
 
-def listed(said: str, check: Callable[..., None] = lambda **named: None) -> Takes:
+def listed(
+    description: str, check: Callable[..., None] = lambda **values: None
+) -> Takes:
     """A list, kept as a tuple; the check takes the tuple by the setting's name."""
 
-    def check_all(**named: Any) -> None:
-        require(lambda values: isinstance(values, tuple | list), "be a list", named)
-        check(**{name: tuple(values) for name, values in named.items()})
+    def check_all(**values: Any) -> None:
+        require(lambda value: isinstance(value, tuple | list), "be a list", values)
+        check(**{name: tuple(value) for name, value in values.items()})
 
-    return Takes(said, kept=tuple, named=check_all)
+    return Takes(description, convert=tuple, check_named=check_all)
 
 
-def _what_is(said: str, holds: Callable[[Any], bool]) -> Takes:
+def _what_is(description: str, holds: Callable[[Any], bool]) -> Takes:
     """Values of which this holds; a refusal says the same words."""
-    return Takes(said, named=lambda **named: require(holds, f"be {said}", named))
+    return Takes(
+        description,
+        check_named=lambda **values: require(holds, f"be {description}", values),
+    )
 
 
-def _share(**named: Any) -> None:
-    positive(**named)
-    in_range(0, 1, **named)
+def _share(**values: Any) -> None:
+    positive(**values)
+    in_range(0, 1, **values)
 
 
-WHOLE = Takes("a whole number of at least 1", named=whole)
-POSITIVE = Takes("above 0", named=positive)
-NOT_NEGATIVE = Takes("0 or above", named=not_negative)
+WHOLE = Takes("a whole number of at least 1", check_named=whole)
+POSITIVE = Takes("above 0", check_named=positive)
+NOT_NEGATIVE = Takes("0 or above", check_named=not_negative)
 NONE_OR_MORE = _what_is(
     "a whole number of 0 or above", lambda value: type(value) is int and value >= 0
 )
-SHARE = Takes("above 0, 1 at most", named=_share)
+SHARE = Takes("above 0, 1 at most", check_named=_share)
 # what every generator of random numbers takes
 SEED = _what_is(
     "a whole number from 0 to 2⁶³ − 1",
@@ -137,5 +149,5 @@ SEED = _what_is(
 )
 TRUTH = _what_is("true or false", lambda value: type(value) is bool)
 TEXT = _what_is("a text", lambda value: isinstance(value, str))
-COLUMN = Takes("a column's name", named=TEXT.named)
+COLUMN = Takes("a column's name", check_named=TEXT.check_named)
 A_LIST = listed("a list")

@@ -133,7 +133,7 @@ def settings_of(protocol: str) -> list[Setting]:
     """
     record = protocol_named(protocol)
     return [
-        Setting(name, _plain(field.default), takes.said, meaning)
+        Setting(name, _plain(field.default), takes.description, meaning)
         for name, field in record.settings.items()
         for takes, meaning in [declared(record.config, name)]
     ]

@@ -77,10 +77,10 @@ def requested_key(pem: bytes) -> PublicKey:
     else.
     """
     try:
-        asked = x509.load_pem_x509_csr(pem)
-        key = asked.public_key()
+        signing_request = x509.load_pem_x509_csr(pem)
+        key = signing_request.public_key()
         sound = (
-            asked.is_signature_valid
+            signing_request.is_signature_valid
             and isinstance(key, PublicKey)
             and key.curve.name == "secp256r1"
         )
@@ -170,11 +170,11 @@ def common_name(certificate: str | bytes) -> str:
 
 
 def valid(certificate: str | bytes, now: datetime | None = None) -> bool:
-    shown = load(certificate)
+    parsed = load(certificate)
     return (
-        shown.not_valid_before_utc
+        parsed.not_valid_before_utc
         <= (now or datetime.now(UTC))
-        <= shown.not_valid_after_utc
+        <= parsed.not_valid_after_utc
     )
 
 

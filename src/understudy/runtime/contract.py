@@ -80,8 +80,8 @@ class Contract:
         spaces.
         """
         budgets = {
-            name: own.to_dict() | {"epsilon": finite(own.epsilon)}
-            for name, own in self.budgets.items()
+            name: budget.to_dict() | {"epsilon": finite(budget.epsilon)}
+            for name, budget in self.budgets.items()
         }
         body = {
             "federation": self.federation,
@@ -131,19 +131,19 @@ class Contract:
             ConfigError,
         ):
             raise MessageError("This is not a contract.") from None
-        named = all(
+        texts = all(
             isinstance(body[key], str) for key in ("federation", "run", "protocol")
         )
         listed = isinstance(contract.columns, dict) and all(
             isinstance(one, dict) for one in contract.columns.values()
         )
         units = contract.units
-        known = (
+        known_units = (
             isinstance(units, dict)
             and units.keys() <= schemas.keys()
             and set(units.values()) <= _LESS
         )
-        if not (same and named and listed and known):
+        if not (same and texts and listed and known_units):
             raise MessageError("This is not a contract.")
         return contract
 
@@ -413,14 +413,14 @@ def _ranges(settings: Any) -> dict[str, tuple[float, float]]:
     return ranges
 
 
-def _within(told: Any, low: float, high: float) -> bool:
+def _within(value: Any, low: float, high: float) -> bool:
     """Whether a setting lies there, or each of several; one that the contract does not
     have, or leaves open, does.
     """
-    if isinstance(told, list | tuple):
-        return all(_within(one, low, high) for one in told)
-    number = isinstance(told, int | float) and not isinstance(told, bool)
-    return told is None or (number and low <= told <= high)
+    if isinstance(value, list | tuple):
+        return all(_within(one, low, high) for one in value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or (number and low <= value <= high)
 
 
 def _difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:

@@ -148,13 +148,13 @@ class Roster:
                 f"{self.path}: there is no federation here ({error.strerror}). "
                 "`understudy federation init` creates one."
             ) from None
-        seen = (stat.st_mtime_ns, stat.st_ino)
-        if seen != self._seen:
+        version = (stat.st_mtime_ns, stat.st_ino)
+        if version != self._seen:
             values = load_toml(self.path, "the federation file")
             if not {"name", "address", "days", "revoked", "parties"} <= values.keys():
                 raise ConfigError(f"{self.path.name} is not a federation file.")
             self._values = values
-            self._seen = seen
+            self._seen = version
         return self._values
 
     @property
@@ -248,9 +248,9 @@ def check_time(
     """
     if certificates.valid(certificate, now := now or datetime.now(UTC)):
         return
-    shown = certificates.load(certificate)
-    early = now < shown.not_valid_before_utc
-    limit = shown.not_valid_before_utc if early else shown.not_valid_after_utc
+    parsed = certificates.load(certificate)
+    early = now < parsed.not_valid_before_utc
+    limit = parsed.not_valid_before_utc if early else parsed.not_valid_after_utc
     raise ConfigError(
         f"{whose} {'begins' if early else 'ended'} on {limit:%Y-%m-%d %H:%M} UTC, and "
         f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC. If the clock is wrong, "
@@ -318,7 +318,7 @@ class Authority:
         """
         return self._new_invitation(party, days or self.days, once=False)
 
-    def enrol(self, party: str, shown: bytes, request: bytes) -> bytes:
+    def enrol(self, party: str, invitation: bytes, request: bytes) -> bytes:
         """Exchange an invitation: the certificate for the key of a signing request.
         PartyError if it cannot be.
         """
@@ -329,12 +329,12 @@ class Authority:
             used = (
                 entry is not None and not entry.get("once") and entry.get("key") != mark
             )
-            if used or not self.roster.may_enrol(party, shown):
+            if used or not self.roster.may_enrol(party, invitation):
                 raise PartyError(
                     "the invitation was exchanged already, or is no longer valid"
                 )
             certificate = self._sign(party, key, self.days)
-            self._pin(party, certificate, key=mark, invitation=fingerprint(shown))
+            self._pin(party, certificate, key=mark, invitation=fingerprint(invitation))
         return certificate
 
     def revoke(self, party: str) -> None:
@@ -355,11 +355,11 @@ class Authority:
         """
         key = certificates.new_key()
         host = certificates.host_of(self.roster.address)
-        shown = self._sign(
+        certificate = self._sign(
             SERVER, key.public_key(), days or self.days, FOR_SERVER, host=host
         )
         replace(self.folder / "server.key", certificates.key_pem(key))
-        replace(self.folder / "server.pem", shown)
+        replace(self.folder / "server.pem", certificate)
 
     @property
     def days(self) -> int:

@@ -94,9 +94,11 @@ class Journal:
         self.entries = sorted(scanned, key=lambda entry: entry.serial)
         self._serial = self.entries[-1].serial if self.entries else 0
         self.position = len(self.entries)
-        self.given: tuple[AskId, Answer] | None = None  # the last ask, and what it got
+        self.last_answered: tuple[AskId, Answer] | None = (
+            None  # the last ask, and what it got
+        )
         if self.entries:
-            self.given = self.entries[-1].ask, self.answer(self.entries[-1])
+            self.last_answered = self.entries[-1].ask, self.answer(self.entries[-1])
             self._take_up()
 
     def answer(self, entry: Entry) -> Answer:
@@ -121,11 +123,11 @@ class Journal:
         keep: int | None = None,
     ) -> None:
         """Record an answer where the party stands. Durable on return."""
-        file, place, segment = self._room()
+        file, offset, segment = self._room()
         for stale in {entry.file for entry in self.entries[self.position :]} - {file}:
             os.ftruncate(self._files[stale], 0)
         del self.entries[self.position :]
-        if place == 0:
+        if offset == 0:
             self.entries = [entry for entry in self.entries if entry.file != file]
         head = {
             "serial": self._serial + 1,
@@ -144,14 +146,14 @@ class Journal:
         front = b"".join(
             (_MARK, hashlib.sha256(text).digest(), len(text).to_bytes(4, "big"), text)
         )
-        end = place + _write(self._files[file], place, front, answer.body, state)
+        end = offset + _write(self._files[file], offset, front, answer.body, state)
         os.fdatasync(self._files[file]) if hasattr(os, "fdatasync") else os.fsync(
             self._files[file]
         )
         self._serial += 1
-        self.entries.append(_entry(file, place, end, head))
+        self.entries.append(_entry(file, offset, end, head))
         self.position = len(self.entries)
-        self.given = (ask, answer)
+        self.last_answered = (ask, answer)
 
     def begins(self, digest: str) -> bool:
         """Whether this is the ask with which the run began, and all since is still
@@ -179,7 +181,7 @@ class Journal:
         it may be repeated.
         """
         self.position = position
-        self.given = (ask, answer)
+        self.last_answered = (ask, answer)
         self._save_note(answer.body.hex())
 
     def repeat(self, ask: AskId, digest: str) -> Answer | None:
@@ -191,7 +193,7 @@ class Journal:
             return None
         answer = self.answer(entry)
         self.position = self.position + 1
-        self.given = (ask, answer)
+        self.last_answered = (ask, answer)
         self._save_note(None)
         return answer
 
@@ -214,18 +216,18 @@ class Journal:
             return 1 - last.file, 0, CUT
         return last.file, last.end, last.segment
 
-    def _save_note(self, said: str | None) -> None:
-        """Where we are, for a process that ends here; `said` if that was not the answer
-        of the record before.
+    def _save_note(self, body: str | None) -> None:
+        """Where we are, for a process that ends here; `body`: of an answer that is
+        not the last record's.
         """
-        assert self.given is not None
-        (session, number), answer = self.given
+        assert self.last_answered is not None
+        (session, number), answer = self.last_answered
         after = 0 if self.before is None else self.before.serial
         note = {
             "session": session,
             "number": number,
             "status": answer.status,
-            "said": said,
+            "said": body,
         }
         replace_json(self._note, note | {"after": after, "last": self._serial})
 
@@ -241,20 +243,26 @@ class Journal:
         entry = self.before
         ask = AskId(note["session"], note["number"])
         if note["said"] is not None:
-            self.given = ask, Answer(note["status"], bytes.fromhex(note["said"]))
+            self.last_answered = (
+                ask,
+                Answer(note["status"], bytes.fromhex(note["said"])),
+            )
         elif entry is not None:
-            self.given = ask, self.answer(entry)
+            self.last_answered = ask, self.answer(entry)
 
     def _scan(self, file: int) -> list[Entry]:
         """The records of a file that follow from one another."""
         entries: list[Entry] = []
         while (
-            head := self._head(file, place := entries[-1].end if entries else 0)
+            head := self._head(file, offset := entries[-1].end if entries else 0)
         ) is not None:
             text, front = head
             values = json.loads(text)
             entry = _entry(
-                file, place, place + front + values["answer"] + values["state"], values
+                file,
+                offset,
+                offset + front + values["answer"] + values["state"],
+                values,
             )
             if entries and (
                 entry.serial <= entries[-1].serial
@@ -271,17 +279,17 @@ class Journal:
             entries.append(entry)
         return entries
 
-    def _head(self, file: int, place: int) -> tuple[bytes, int] | None:
+    def _head(self, file: int, offset: int) -> tuple[bytes, int] | None:
         """A record's head and the length of all that stands before the answer; None if
         there is none.
         """
-        front = os.pread(self._files[file], len(_MARK) + 36, place)
+        front = os.pread(self._files[file], len(_MARK) + 36, offset)
         mark = front[: len(_MARK)]
         digest = front[len(_MARK) : -4]
         size = int.from_bytes(front[-4:], "big")
         if mark != _MARK or size > 1 << 16:
             return None
-        text = os.pread(self._files[file], size, place + len(front))
+        text = os.pread(self._files[file], size, offset + len(front))
         return (
             (text, len(front) + size)
             if hashlib.sha256(text).digest() == digest
@@ -289,9 +297,9 @@ class Journal:
         )
 
     def _parts(self, entry: Entry) -> tuple[dict[str, Any], bytes, bytes]:
-        found = self._head(entry.file, entry.begin)
-        assert found is not None, "a record that was scanned is there"
-        text, front = found
+        record = self._head(entry.file, entry.begin)
+        assert record is not None, "a record that was scanned is there"
+        text, front = record
         head = json.loads(text)
         begin = entry.begin + front
         body = _read(self._files[entry.file], begin, head["answer"])
@@ -316,27 +324,27 @@ def _entry(file: int, begin: int, end: int, head: dict[str, Any]) -> Entry:
     )
 
 
-def _write(file: int, place: int, *parts: bytes | bytearray) -> int:
+def _write(file: int, offset: int, *parts: bytes | bytearray) -> int:
     """Write these one after the other, in one call where the system takes them whole;
     how many bytes they are.
     """
     views = [memoryview(part) for part in parts if part]
-    done = 0
+    written = 0
     while views:
-        took = os.pwritev(file, views, place + done)
-        done += took
+        took = os.pwritev(file, views, offset + written)
+        written += took
         while views and took >= len(views[0]):
             took -= len(views.pop(0))
         if took:
             views[0] = views[0][took:]
-    return done
+    return written
 
 
-def _read(file: int, place: int, size: int) -> bytes:
+def _read(file: int, offset: int, size: int) -> bytes:
     parts = []
-    while size and (part := os.pread(file, size, place)):
+    while size and (part := os.pread(file, size, offset)):
         parts.append(part)
-        place = place + len(part)
+        offset = offset + len(part)
         size = size - len(part)
     return b"".join(parts)
 

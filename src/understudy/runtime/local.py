@@ -149,7 +149,7 @@ class RemoteParties:
     def _replies(
         self,
         asks: Mapping[str, Ask],
-        asked: Mapping[str, bytes],
+        ask_bodies: Mapping[str, bytes],
         answers: Mapping[str, Answer],
     ) -> dict[str, Any]:
         """The answers as messages of the protocol, each written down. If one is a
@@ -168,7 +168,7 @@ class RemoteParties:
                 raise MessageError(f"{name}: {reply.kind()} is not a reply.")
             replies[name] = reply
             self.transcript.record(
-                name, asks[name], reply, down=len(asked[name]), up=len(answer.body)
+                name, asks[name], reply, down=len(ask_bodies[name]), up=len(answer.body)
             )
         return replies
 

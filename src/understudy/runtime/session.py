@@ -104,8 +104,8 @@ class Participant:
                 effect=Effect.NOTHING_READ_CHARGED_OR_SENT,
             )
         folder = self.folder / contract.digest
-        kept = folder / "contract.json"
-        new = not kept.exists()
+        file = folder / "contract.json"
+        new = not file.exists()
         # an accepted run is bound by its own price
         spent = self.ledger.spent() if new else 0.0
         public = self.description
@@ -135,7 +135,7 @@ class Participant:
             )
         own_folder(folder)
         if new:
-            replace(kept, contract.text.encode())
+            replace(file, contract.text.encode())
         self.log.write(
             "contract accepted" if new else "contract resumed",
             contract=contract.digest,
@@ -209,15 +209,15 @@ class Session:
         neither computed nor charged.
         """
         with self._lock:
-            given = self._journal.given
+            last = self._journal.last_answered
             log = self.seat.log
-            if given is not None and given[0] == ask:
-                log.write("answer repeated", number=ask.number, status=given[1].status)
-                return given[1]
+            if last is not None and last[0] == ask:
+                log.write("answer repeated", number=ask.number, status=last[1].status)
+                return last[1]
             if (
-                given is not None
-                and given[0].session == ask.session
-                and ask.number < given[0].number
+                last is not None
+                and last[0].session == ask.session
+                and ask.number < last[0].number
             ):
                 return self._refused(
                     MessageError(f"{self.seat.name}: ask {ask.number} is over.")
@@ -232,8 +232,8 @@ class Session:
             digest = hashlib.sha256(data).hexdigest()
             log.write("ask", number=ask.number, bytes=len(data), sha256=digest)
             if (
-                given is not None
-                and given[0].session != ask.session
+                last is not None
+                and last[0].session != ask.session
                 and self._journal.begins(digest)
             ):
                 self._journal.position = 0  # a server that begins again
@@ -272,13 +272,13 @@ class Session:
         # the latter is the ledger's word of this moment
         if message is None or isinstance(message, Settle):
             return answer  # nothing has changed by it
-        kept = (
+        segment = (
             self._journal.segment_at(message.round)
             if isinstance(message, Return)
             else None
         )
-        if kept is not None and answer.status == "reply":
-            self._journal.go_to(kept, ask, answer)
+        if segment is not None and answer.status == "reply":
+            self._journal.go_to(segment, ask, answer)
         else:
             round = (
                 message.round

@@ -65,14 +65,14 @@ def decode(
     envelope = unpack(data, limit=limit)
     if not isinstance(envelope, dict) or envelope.keys() != {"kind", "fields"}:
         raise MessageError("These bytes are not a message.")
-    known = _kinds_by_name(tuple(kinds))
+    classes = _kinds_by_name(tuple(kinds))
     name = envelope["kind"]
     body = envelope["fields"]
-    if not isinstance(name, str) or name not in known or not isinstance(body, dict):
+    if not isinstance(name, str) or name not in classes or not isinstance(body, dict):
         raise MessageError(
             f"A message of kind {str(name)[:80]!r} is not part of this protocol."
         )
-    cls = known[name]
+    cls = classes[name]
     hints: dict[str, Any] = _hints(cls)  # type: ignore[arg-type]
     if body.keys() != hints.keys():
         odd = sorted(map(str, body.keys() ^ hints.keys()))
@@ -175,7 +175,7 @@ def _bytes(value: object) -> int:
 def spoken_bytes(party: str, error: Exception) -> bytes:
     """An error as the other side may know it: no row values, no paths."""
     if isinstance(error, _SPOKEN):
-        shown = error.to_dict()
+        message = error.to_dict()
     else:
         kind = (
             type(error).__name__ if isinstance(error, UnderstudyError) else "PartyError"
@@ -183,9 +183,9 @@ def spoken_bytes(party: str, error: Exception) -> bytes:
         text = f"failed inside ({type(error).__name__}); its own log says more."
         if isinstance(error, PrivacyError):
             text = "its ledger or its privacy checks stopped the answer."
-        shown = {"kind": kind, "text": text, "effect": Effect.NOTHING_SENT.name}
-    shown["text"] = _by(party, shown["text"])[:_LONGEST]
-    return json.dumps(shown).encode()
+        message = {"kind": kind, "text": text, "effect": Effect.NOTHING_SENT.name}
+    message["text"] = _by(party, message["text"])[:_LONGEST]
+    return json.dumps(message).encode()
 
 
 def _by(party: str, text: str) -> str:

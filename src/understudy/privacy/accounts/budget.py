@@ -257,8 +257,8 @@ def unit_of(adjacency: str) -> str:
     """What is protected where two worlds differ in this: the key of `PLURALS` that it
     names first.
     """
-    named = _UNIT.search(adjacency)
-    return named[1] if named else "person"
+    match = _UNIT.search(adjacency)
+    return match[1] if match else "person"
 
 
 def promises_no_more(stated: str, expected: str) -> bool:

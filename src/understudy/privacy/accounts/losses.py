@@ -408,8 +408,10 @@ def _series(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
         below = np.logaddexp(below, low)
         above = np.logaddexp(above, high)
         total = np.logaddexp(below, above)
-        done = (low < last) & (high < before) & (np.maximum(low, high) < total - _SMALL)
-        results = np.where(done & np.isinf(results), total, results)
+        converged = (
+            (low < last) & (high < before) & (np.maximum(low, high) < total - _SMALL)
+        )
+        results = np.where(converged & np.isinf(results), total, results)
         if np.isfinite(results).all():
             break
         last = low

@@ -76,7 +76,7 @@ class Config(Settings):
     )
     bits: int = setting(
         7,
-        whole_to(9, least=3),
+        whole_to(9, lowest=3),
         "bits of each number; more are more exact, and uploads longer",
     )
     by_class: bool = setting(

@@ -331,8 +331,8 @@ class Party(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes between two asks, as plain values and tensors."""
-        kept: dict[str, Any] = {"real": self.ledger.real}
-        return kept | {"rng": self.rng.state_dict()} if self.rng.seeded else kept
+        state: dict[str, Any] = {"real": self.ledger.real}
+        return state | {"rng": self.rng.state_dict()} if self.rng.seeded else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state_dict`. A rehearsal's state at a real ledger, or the

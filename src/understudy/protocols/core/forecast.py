@@ -129,10 +129,10 @@ class Expectation:
         pairs = "pairs are mostly noise"
         if self.of_pairs <= _NOISE:
             pairs = f"pairs to within about {max(1, math.ceil(100 * self.of_pairs))} %"
-        said = f"{single}; {pairs}" if self.columns > 1 else single
+        words = f"{single}; {pairs}" if self.columns > 1 else single
         return (
             f"{self.people:,} people and {columns} at ε = {shown(self.epsilon)}: "
-            f"{said}."
+            f"{words}."
         )
 
 
@@ -190,8 +190,11 @@ class Forecast:
             lines += ["", "What is released", *(f"  {fact}" for fact in self.facts)]
             lines += aligned([_row(stage) for stage in self.stages])
         if self.errors:
-            many = "" if self.people is None else f" with {self.people:,} people"
-            lines += ["", f"Expected error{many}, one standard deviation of the noise"]
+            population = "" if self.people is None else f" with {self.people:,} people"
+            lines += [
+                "",
+                f"Expected error{population}, one standard deviation of the noise",
+            ]
             lines += aligned(
                 [[error.what, error.in_words(self.people)] for error in self.errors]
             )
@@ -206,13 +209,13 @@ class Forecast:
             lines += [
                 "",
                 "Columns",
-                *aligned([[name, said] for name, said in self.levels.items()]),
+                *aligned([[name, words] for name, words in self.levels.items()]),
             ]
         if self.too_fine:
             lines += [
                 "",
                 "Too fine",
-                *aligned([[name, said] for name, said in self.too_fine.items()]),
+                *aligned([[name, words] for name, words in self.too_fine.items()]),
             ]
         if self.seconds is not None and self.memory is not None:
             parts = ", ".join(
@@ -249,12 +252,12 @@ def _row(stage: Stage) -> list[str]:
     ]
 
 
-def _between(least: float, largest: float, nothing: str) -> str:
+def _between(smallest: float, largest: float, nothing: str) -> str:
     if not largest and nothing:
         return nothing
-    one = figure(least)
-    other = figure(largest)
-    return one if one == other else f"{one} to {other}"
+    low = figure(smallest)
+    high = figure(largest)
+    return low if low == high else f"{low} to {high}"
 
 
 def _seconds(seconds: float) -> str:

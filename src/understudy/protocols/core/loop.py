@@ -53,13 +53,13 @@ def card_of(
     protocol: str, config: Any, rounds: int, ended: str, privacy: Any, **more: Any
 ) -> dict[str, Any]:
     """What every card says of a run, and what else is to be said."""
-    told = {
+    common = {
         "protocol": protocol,
         "config": asdict(config),
         "rounds": rounds,
         "ended": ended,
     }
-    return {**told, **more, "privacy": privacy.to_dict()}
+    return {**common, **more, "privacy": privacy.to_dict()}
 
 
 def run_rounds(
@@ -173,12 +173,12 @@ class Present:
         return replies
 
 
-def remarks(gone: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+def remarks(notes: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
     """What a privacy statement says of those who went away."""
     return tuple(
         f"what {name} has charged in its own ledger: it went away after "
         f"{note['rounds']} rounds, and its price here counts all that it was asked"
-        for name, note in gone.items()
+        for name, note in notes.items()
     )
 
 

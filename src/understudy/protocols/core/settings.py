@@ -15,7 +15,7 @@ from understudy.ground.settings import (
 )
 
 RULES = Takes(
-    "a list", kept=lambda rules: tuple(rule.to_dict() for rule in read_rules(rules))
+    "a list", convert=lambda rules: tuple(rule.to_dict() for rule in read_rules(rules))
 )
 
 
@@ -29,7 +29,9 @@ def seed() -> int:
 
 def device() -> str:
     return setting(
-        "auto", Takes("auto, cpu, cuda", named=TEXT.named), "where the server computes"
+        "auto",
+        Takes("auto, cpu, cuda", check_named=TEXT.check_named),
+        "where the server computes",
     )
 
 

@@ -204,25 +204,27 @@ class Reporting(Declared):
         epsilon = self.epsilon_report
         options = 2 * dims if self.reporter == "proportional" else dims
         top = max(1, round(self.top_share * options))
-        known: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "dims": dims,
             "top": top,
             "epsilon": epsilon,
             "split": self.split,
             "rate": self.rate,
         }
-        known |= {
+        arguments |= {
             "wanted": self.share,
             "clip": clip if self.clip is None else self.clip,
         }
         kind: Any = {**SELECTION, **ESTIMATION, "none": NoMechanism}[self.reporter]
         wants = [one.name for one in fields(kind) if one.init]
         if "chosen" in wants:
-            known["chosen"] = self.chosen or largest_size(
+            arguments["chosen"] = self.chosen or largest_size(
                 dims=dims, top=top, epsilon=epsilon, share=self.share
             )
-        made: Reporter = kind(**{name: known[name] for name in wants if name in known})
-        return made
+        mechanism: Reporter = kind(
+            **{name: arguments[name] for name in wants if name in arguments}
+        )
+        return mechanism
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,7 +329,7 @@ def from_message(message: Any, form: Report, clients: int) -> Report:
     return replace(form, values=parts["values"], indices=indices)
 
 
-def _alike(got: Any, form: Tensor | None, clients: int) -> bool:
-    if form is None or not isinstance(got, Tensor):
-        return form is None and got is None
-    return got.dtype == form.dtype and got.shape == (clients, *form.shape[1:])
+def _alike(received: Any, form: Tensor | None, clients: int) -> bool:
+    if form is None or not isinstance(received, Tensor):
+        return form is None and received is None
+    return received.dtype == form.dtype and received.shape == (clients, *form.shape[1:])

@@ -145,13 +145,15 @@ class LearningParty(HostParty):
         people: (people, d).
         """
         out = torch.zeros(len(people), self.reporter.dims, device=self.device)
-        most = getattr(self.config, "max_rows_per_person", None)
-        for here, batch in self.population.apart(people, max_rows=most, rng=self.rng):
+        max_rows = getattr(self.config, "max_rows_per_person", None)
+        for in_batch, batch in self.population.apart(
+            people, max_rows=max_rows, rng=self.rng
+        ):
             update = self.local(weights, *batch)
             out = (
                 update
-                if bool(here.all())
-                else torch.where(here.to(out.device)[:, None], update, out)
+                if bool(in_batch.all())
+                else torch.where(in_batch.to(out.device)[:, None], update, out)
             )
         return out
 
@@ -221,42 +223,42 @@ class Cohorts:
         """
         rng = np.random.default_rng((self.seed, round))
         later = self.rounds - round
-        left = np.where(self._here, self.max_reports - self.asked, 0)
-        able = np.flatnonzero(left > 0)
+        remaining = np.where(self._here, self.max_reports - self.asked, 0)
+        able = np.flatnonzero(remaining > 0)
         if len(able) < self.clients_per_round:
             raise BudgetExceeded(
                 f"{len(able):,} people are below max_reports={self.max_reports}, and "
                 f"clients_per_round={self.clients_per_round}.",
                 effect=Effect.NOTHING_SENT,
             )
-        drawn = rng.choice(able, self.clients_per_round, replace=False)
+        picked = rng.choice(able, self.clients_per_round, replace=False)
         # Whoever has no more reports left than rounds follow is missed later: so many
         # of them can be spared now.
         spare = max(
             0,
-            int(np.minimum(left, later).sum(dtype=np.int64))
+            int(np.minimum(remaining, later).sum(dtype=np.int64))
             - later * self.clients_per_round,
         )
-        if np.count_nonzero(left[drawn] <= later) > spare:
-            scarce = able[left[able] <= later]
-            plenty = able[left[able] > later]
-            many = min(len(plenty), self.clients_per_round - spare)
-            parts = ((plenty, many), (scarce, self.clients_per_round - many))
-            drawn = np.concatenate(
+        if np.count_nonzero(remaining[picked] <= later) > spare:
+            scarce = able[remaining[able] <= later]
+            plenty = able[remaining[able] > later]
+            n_plenty = min(len(plenty), self.clients_per_round - spare)
+            parts = ((plenty, n_plenty), (scarce, self.clients_per_round - n_plenty))
+            picked = np.concatenate(
                 [rng.choice(part, size, replace=False) for part, size in parts if size]
             )
-        drawn.sort()
-        self.asked[drawn] += 1
+        picked.sort()
+        self.asked[picked] += 1
         bounds = np.cumsum([0, *self.hosted.values()])
-        cuts = np.searchsorted(drawn, bounds)
+        cuts = np.searchsorted(picked, bounds)
         local = {
-            name: drawn[cuts[i] : cuts[i + 1]] - bounds[i]
+            name: picked[cuts[i] : cuts[i + 1]] - bounds[i]
             for i, name in enumerate(self.hosted)
         }
         return {
-            name: torch.from_numpy(places)
-            for name, places in local.items()
-            if len(places)
+            name: torch.from_numpy(positions)
+            for name, positions in local.items()
+            if len(positions)
         }
 
     def leave(self, name: str) -> None:
@@ -319,13 +321,13 @@ class Rounds(Run):
                 self.cohorts.leave(name)
             cohort = self.cohorts.pick(round)
             self.prepare(round, cohort)
-            told: dict[str, Any] = {
+            settings: dict[str, Any] = {
                 "round": round,
                 "weights": self.weights,
                 "rate": self.rate,
             }
             replies = self.parties.ask(
-                {name: Round(**told, people=who) for name, who in cohort.items()}
+                {name: Round(**settings, people=who) for name, who in cohort.items()}
             )
         self.answered = sum(len(cohort[name]) for name in replies)
         self.learn(

@@ -204,7 +204,7 @@ class Run(ABC):
 
     @abstractmethod
     def parts(
-        self, found: Any, card: dict[str, Any]
+        self, fitted: Any, card: dict[str, Any]
     ) -> GeneratorParts | ClassifierParts:
         """The artefact of what was found."""
 
@@ -227,21 +227,21 @@ class Run(ABC):
         )
 
     def statement(self, spends: Mapping[str, Spend]) -> PrivacyStatement:
-        gone = {
+        notes = {
             name: note for name, note in self.parties.gone.items() if name in self.begun
         }
         parts = []
         for name, info in self.begun.items():
-            own = dict.fromkeys(VIEWS, spends[name])
+            spend = dict.fromkeys(VIEWS, spends[name])
             rounds = self.rounds_of(name, spends[name])
-            parts.append(PartyPrivacy.stated(name, info, own, rounds=rounds))
+            parts.append(PartyPrivacy.stated(name, info, spend, rounds=rounds))
         return PrivacyStatement(
             parties=tuple(parts),
             same_people=False,
             max_holders_per_person=self.config.max_holders_per_person,
             adjacency=self.adjacency,
             local=self.local,
-            outside=OUTSIDE + remarks(gone),
+            outside=OUTSIDE + remarks(notes),
             unguarded=self.unguarded,
         )
 
@@ -249,7 +249,7 @@ class Run(ABC):
         return max(1, *spend.values()) if spend else 1
 
     def card(self, privacy: PrivacyStatement) -> dict[str, Any]:
-        told = {
+        common = {
             "gone": self.parties.gone,
             "people": sum(self.hosted.values()),
             "left_out": left_out(self.begun),
@@ -260,7 +260,7 @@ class Run(ABC):
             self.done,
             self.ended,
             privacy,
-            **told | self.card_extra(),
+            **common | self.card_extra(),
         )
 
 
@@ -329,9 +329,9 @@ class Survey(Run):
             self.saved = self.done
 
     def parts(
-        self, found: Any, card: dict[str, Any]
+        self, network: Any, card: dict[str, Any]
     ) -> GeneratorParts | ClassifierParts:
-        return GeneratorParts(found, self.schema, card)
+        return GeneratorParts(network, self.schema, card)
 
 
 def own_table(party: HostParty, ask: TableOpening, protocol: str) -> Table:
@@ -390,15 +390,15 @@ class TwoRounds(Survey):
         values: dict[str, Any] = {
             name: reply.reports.value for name, reply in answers.items()
         }
-        drawn = {
+        choices = {
             name: own_choices(value, len(asks[name].people))
             for name, value in values.items()
         }
         self.chosen.append(
-            {name: which for name, which in drawn.items() if which is not None}
+            {name: which for name, which in choices.items() if which is not None}
         )
         sent = {
-            name: value if drawn[name] is None else value["reports"]
+            name: value if choices[name] is None else value["reports"]
             for name, value in values.items()
         }
         self.answers.append({name: _as_bytes(value) for name, value in sent.items()})
@@ -420,8 +420,8 @@ class TwoRounds(Survey):
         """
         stage, start = self.turns[round - 1]
         part = slice(start, start + self.config.batch)
-        asked = {name: who[stage][part] for name, who in self.who.items()}
-        return stage, part, {name: who for name, who in asked.items() if len(who)}
+        people = {name: who[stage][part] for name, who in self.who.items()}
+        return stage, part, {name: who for name, who in people.items() if len(who)}
 
     def sent(self, stage: int) -> Iterator[tuple[int, str, Tensor]]:
         """All bytes that came in one of the two rounds: in which turn, from which

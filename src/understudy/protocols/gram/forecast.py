@@ -65,28 +65,28 @@ _STOPS = 0.25  # of its steps a fit takes about so many: it stops where noise be
 _BEGIN = 0.25  # seconds before the first step
 
 
-def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
+def foreseen(study: Any, ahead: Measurements, forecast: Forecast) -> dict[str, Any]:
     """What a forecast of these releases says besides what all say."""
     config = study.config
     layout = study.layout
-    people = said.people
+    people = forecast.people
     noise = [study.deviations(ahead, name) for name in study.releases]
     before = [*study.releases].index("pairs")
     first = noise[max(before - 1, 0)]
     pair = max(noise[before].values())
-    known = people if said.cut == "columns" else None
+    public_people = people if forecast.cut == "columns" else None
     third = math.inf
     searched = None if people is None else study.is_searched(people, ahead)
     # pairs with the target in its place, as many as were agreed on
     if study.searched and searched is False:
         third = study.pricing.deviation(ahead.noise("threes"), len(layout.schemas))
         noise[-2] = dict.fromkeys(noise[-2], third)
-    least = min(said.budgets.values(), key=lambda budget: budget.epsilon)
+    smallest_budget = min(forecast.budgets.values(), key=lambda budget: budget.epsilon)
     expected = None
     if people is not None and pair:
         expected = Expectation(
             people=people,
-            epsilon=least.epsilon,
+            epsilon=smallest_budget.epsilon,
             single=max(first.values()),
             pair=pair,
             levels=_levels(layout.joint.columns, layout.buys),
@@ -98,7 +98,9 @@ def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
     takes, memory = _takes(study, widths, people)
     largest = max(max(each.values()) for each in noise)
     return {
-        "stages": _stages(study, study.pricing.shares(least, known), noise, searched),
+        "stages": _stages(
+            study, study.pricing.shares(smallest_budget, public_people), noise, searched
+        ),
         "errors": _errors(layout, config, noise[max(before - 1, 0) :], third),
         "levels": _bought(layout, widths, people, pair),
         "too_fine": too_fine,
@@ -130,8 +132,10 @@ def expectation(
     expected = Expectation(
         people=people, epsilon=spent, single=sigmas[0], pair=pair, levels=levels
     )
-    said = quality.headline(people, shown(spent), expected.pairs_are_noise)
-    return {"expected": said} | ({"warning": f"{said} {MORE}"} if expected.poor else {})
+    headline = quality.headline(people, shown(spent), expected.pairs_are_noise)
+    return {"expected": headline} | (
+        {"warning": f"{headline} {MORE}"} if expected.poor else {}
+    )
 
 
 def _levels(columns: Iterable[Column], buys: bool) -> tuple[float, ...]:
@@ -180,7 +184,7 @@ def _words(study: Any, searched: bool | None) -> list[str]:
     columns = f"{layout.columns} column{'s' if layout.columns > 1 else ''}"
     words = [f"{columns} and {pairs}"]
     if layout.buys:
-        ended = [own.name for trees in layout.trees for own in trees.ended.values()]
+        ended = [tree.name for trees in layout.trees for tree in trees.ended.values()]
         words = [
             f"fine tables of {columns}"
             + (f", and the ends of {', '.join(ended)}" if ended else ""),
@@ -193,11 +197,13 @@ def _words(study: Any, searched: bool | None) -> list[str]:
         )
     if study.searched:
         threes = f"{math.comb(layout.columns, 3):,} threes of columns, in halves"
-        few = f"pairs with {config.target}"
+        with_target = f"pairs with {config.target}"
         words.append(
-            {True: threes, False: few, None: f"{threes}, or of few people {few}"}[
-                searched
-            ]
+            {
+                True: threes,
+                False: with_target,
+                None: f"{threes}, or of few people {with_target}",
+            }[searched]
         )
     twice = (
         [f"{layout.columns - 1:,} with {config.target}"]
@@ -229,26 +235,26 @@ def _errors(
     ]
     across = [block for block in layout.grid.blocks if block[0] != block[1]]
     pairs = noise[int(layout.buys)]
-    found = {
+    deviations = {
         "a count of one column": [noise[0][g, g] for g in range(len(layout.groups))]
     }
-    found[f"a cell of a pair{' at one holder' if len(layout.groups) > 1 else ''}"] = [
-        pairs[b] for b in inside
-    ]
-    found["a cell of a pair across holders"] = [pairs[b] for b in across]
+    deviations[
+        f"a cell of a pair{' at one holder' if len(layout.groups) > 1 else ''}"
+    ] = [pairs[b] for b in inside]
+    deviations["a cell of a pair across holders"] = [pairs[b] for b in across]
     if config.target is not None and layout.columns > 1:
-        own = next(
+        target_group = next(
             g for g, schema in enumerate(layout.groups) if config.target in schema.names
         )
-        with_target = [b for b in (*inside, *across) if own in b]
+        with_target = [b for b in (*inside, *across) if target_group in b]
         both = [_mean(pairs[b], noise[-1][b]) for b in with_target]
-        found[f"a cell of a pair with {config.target}"] = [
-            _mean(each, third) for each in both
+        deviations[f"a cell of a pair with {config.target}"] = [
+            _mean(values, third) for values in both
         ]
     return tuple(
-        Error(what=what, least=min(each), largest=max(each))
-        for what, each in found.items()
-        if each
+        Error(what=what, least=min(values), largest=max(values))
+        for what, values in deviations.items()
+        if values
     )
 
 
@@ -262,19 +268,23 @@ def _widths(layout: Layout, people: int | None, noise: float) -> dict[str, int]:
     columns = layout.joint.columns
     if not layout.buys:
         return {column.name: column.size for column in columns}
-    most = most_levels(columns)
-    levels = most if people is None else level_count(people, noise, most)
-    many = (
-        most
+    max_levels = most_levels(columns)
+    levels = max_levels if people is None else level_count(people, noise, max_levels)
+    n_clear = (
+        max_levels
         if people is None or not noise
-        else min(most, int(people / (_CLEAR * noise)) + 1)
+        else min(max_levels, int(people / (_CLEAR * noise)) + 1)
     )
 
     def width(column: Column) -> int:
         if not is_bought(column):
             return column.size
-        own = column.levels if has_many_bins(column) or not is_tree(column) else most
-        return min(own, levels if is_tree(column) else many) + column.nullable
+        limit = (
+            column.levels
+            if has_many_bins(column) or not is_tree(column)
+            else max_levels
+        )
+        return min(limit, levels if is_tree(column) else n_clear) + column.nullable
 
     return {column.name: width(column) for column in columns}
 
@@ -285,21 +295,21 @@ def _bought(
     """What becomes of the columns whose levels are bought."""
     if not layout.buys:
         return {}
-    said = {}
+    words = {}
     for column in layout.joint.columns:
         if is_tree(column):
             levels = widths[column.name] - column.nullable
             about = "at most" if people is None else "about"
-            said[column.name] = (
+            words[column.name] = (
                 f"finely by itself; in pairs cut into {about} {levels} levels"
             )
         elif is_bought(column):
-            few = (
+            rare = (
                 f"those of fewer than about {figure(_CLEAR * noise)} people are one "
                 "level"
             )
-            said[column.name] = f"{column.levels:,} categories; in pairs {few}"
-    return said
+            words[column.name] = f"{column.levels:,} categories; in pairs {rare}"
+    return words
 
 
 def _too_fine(
@@ -308,30 +318,30 @@ def _too_fine(
     """The columns whose declared levels are so many that an average one, or its cells,
     cannot be told from noise.
     """
-    found: dict[str, str] = {}
+    words: dict[str, str] = {}
     if people is None:
-        return found
+        return words
     for group, schema in enumerate(layout.groups):
         noise = first[group, group]
         for column in schema.columns:
             if layout.buys and is_bought(column):
                 continue
             each = people / column.size
-            said = ""
+            reason = ""
             if column.size > 2 and each < _CLEAR * noise:
-                said = (
+                reason = (
                     f"an average one has {figure(each)} people, and each count is "
                     f"uncertain by ±{figure(noise)}"
                 )
             elif column.size > 2 and each / column.size < pair / _CLEAR:
-                few = f"an average cell has {figure(each / column.size)} people"
-                said = (
-                    f"with another such column {few}, and each is uncertain by "
+                average = f"an average cell has {figure(each / column.size)} people"
+                reason = (
+                    f"with another such column {average}, and each is uncertain by "
                     f"±{figure(pair)}"
                 )
-            if said:
-                found[column.name] = f"{column.size:,} levels: {said}"
-    return found
+            if reason:
+                words[column.name] = f"{column.size:,} levels: {reason}"
+    return words
 
 
 def _warnings(
@@ -350,15 +360,15 @@ def _warnings(
             f"Too fine for so many people: {', '.join(too_fine)}. Declare fewer levels "
             "or bins; a number without `bins` gets levels that fit (fine above 0)."
         )
-    if memory > (there := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+    if memory > (physical := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
         yield (
             f"It takes about {memory / 1e9:.0f} GB, and this machine has "
-            f"{there / 1e9:.0f}."
+            f"{physical / 1e9:.0f}."
         )
-    told = (config.first_pass_share, people, config.public_people)
+    stated = (config.first_pass_share, people, config.public_people)
     if (
         config.target is not None
-        and told == (None, None, None)
+        and stated == (None, None, None)
         and study.grid.partition == "columns"
     ):
         yield (
@@ -389,23 +399,23 @@ def _takes(
     groups = _group_widths(layout, widths)
     width = sum(groups)
     holders = len(layout.schemas)
-    many = people or 0
+    n_people = people or 0
     nodes = sum(trees.nodes for trees in layout.trees) if layout.buys else 0
     takes = {}
-    if layout.grid.partition != "rows" and many:
+    if layout.grid.partition != "rows" and n_people:
         takes["alignment"] = alignment_seconds(people, holders)
     across = sum(a * b for a, b in combinations(groups, 2))
-    if study.encrypted and many:
+    if study.encrypted and n_people:
         levels = sum(a + b for a, b in combinations(groups, 2))
-        takes["encryption"] = many * levels * _ENCRYPTED
-    own = sum(g**2 for g in groups)
+        takes["encryption"] = n_people * levels * _ENCRYPTED
+    within = sum(g**2 for g in groups)
     takes["counting"] = (
-        many * (across * _PRODUCT + own * _COUNT)
+        n_people * (across * _PRODUCT + within * _COUNT)
         + (width**2 / 2 + nodes) * holders * DRAW
     )
     takes["counting"] += (
         TREE * sum(map(is_tree, layout.joint.columns)) * layout.buys
-        + READ * many * layout.columns
+        + READ * n_people * layout.columns
     )
     fitted = fitted_width(list(widths.values()))
     predicted = 1 if config.target is None else widths[config.target]
@@ -415,7 +425,7 @@ def _takes(
         BASE
         + _CELL * width**2
         + _FITTED_CELL * fitted**2
-        + _VALUE * many * layout.columns,
+        + _VALUE * n_people * layout.columns,
     )
 
 
@@ -424,9 +434,9 @@ def fit_seconds(width: int, steps: int, components: int, levels: int) -> float:
     1.
     """
     scale = width / UNIT
-    taken = _STOPS * steps * components / UNIT
+    n_steps = _STOPS * steps * components / UNIT
     step = _STEP
     if levels <= MOST_LEVELS:
         step += _LEVEL * (levels - 1)
-    work = _READ_TABLES * scale**3 + step * taken * scale**2
+    work = _READ_TABLES * scale**3 + step * n_steps * scale**2
     return _BEGIN + unit_seconds() * work

@@ -58,19 +58,19 @@ class Place:
 
     def axes(self, group: int) -> list[int]:
         """Which axes of the table are this group's columns."""
-        return [axis for axis, (own, _) in enumerate(self.columns) if own == group]
+        return [axis for axis, (owner, _) in enumerate(self.columns) if owner == group]
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """`told`: the schemas as all were told them. `fine`: the share of the budget for
-    fine tables, which are released first where levels are to be chosen
+    """`announced`: the schemas as all were told them. `fine`: the share of the budget
+    for fine tables, which are released first where levels are to be chosen
     (`data.encoding.fine`). `levels`: those that were chosen; before that, and without
     it, they are as declared. `runs`: where numbers without bounds are, by what was
     released before all (`data.encoding.fine`); before that they may be anywhere.
     """
 
-    told: Mapping[str, Schema]
+    announced: Mapping[str, Schema]
     fine: float = 0.0
     levels: Levels | None = None
     runs: Mapping[str, Run] | None = None
@@ -84,19 +84,21 @@ class Layout:
                 "above 0).",
                 effect=Effect.NOTHING_CHARGED,
             )
-        return {name: within(schema, self.runs) for name, schema in self.told.items()}
+        return {
+            name: within(schema, self.runs) for name, schema in self.announced.items()
+        }
 
     @cached_property
     def unbounded(self) -> list[Binned]:
         """The columns of which no bounds are declared."""
-        told = self.grid.one_each(self.told).values()
+        schemas = self.grid.one_each(self.announced).values()
         return [
-            column for one in told for column in one.columns if is_unbounded(column)
+            column for one in schemas for column in one.columns if is_unbounded(column)
         ]
 
     @cached_property
     def grid(self) -> Grid:
-        return Grid.from_schemas(self.told)
+        return Grid.from_schemas(self.announced)
 
     @cached_property
     def groups(self) -> tuple[Schema, ...]:
@@ -123,13 +125,13 @@ class Layout:
         unbounded = bool(self.unbounded)
         # How finely any column is cut depends on all of them together, so on those
         # whose bounds are found.
-        found = frozenset(
+        unbounded_names = frozenset(
             column.name
             for column in self.joint.columns
             if unbounded and is_tree(column)
         )
         return tuple(
-            Trees(one, fine.select(one.names), found.intersection(one.names))
+            Trees(one, fine.select(one.names), unbounded_names.intersection(one.names))
             for one in self.groups
         )
 
@@ -138,13 +140,13 @@ class Layout:
         """What is counted of each group's columns without bounds, of the groups that
         have some: their public cells.
         """
-        groups = enumerate(self.grid.one_each(self.told).values())
-        found = {
+        groups = enumerate(self.grid.one_each(self.announced).values())
+        public_cells = {
             g: tuple(reach(c) for c in schema.columns if is_unbounded(c))
             for g, schema in groups
         }
         schemas = {
-            g: Schema(columns=columns) for g, columns in found.items() if columns
+            g: Schema(columns=columns) for g, columns in public_cells.items() if columns
         }
         return {
             g: Trees(schema, schema, frozenset(schema.names), paid=1)
@@ -185,21 +187,21 @@ class Layout:
         Edges: levels that do not fit the schema, or are too many → MessageError.
         """
         columns = self.joint.columns
-        due = [str(place) for place in range(len(columns))]
+        keys = [str(number) for number in range(len(columns))]
         dtypes = {
             key: getattr(group, "dtype", None) for key, group in dict(groups).items()
         }
-        if dtypes != dict.fromkeys(due, torch.int32):
+        if dtypes != dict.fromkeys(keys, torch.int32):
             raise MessageError(
-                f"levels of {len(due)} columns were due.",
+                f"levels of {len(keys)} columns were due.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        cells = [groups[key].numpy() for key in due]
+        cells = [groups[key].numpy() for key in keys]
         try:
             ends = {
-                j: np.zeros(many)
-                for j, many in enumerate(map(end_cells, columns))
-                if many
+                j: np.zeros(n_ends)
+                for j, n_ends in enumerate(map(end_cells, columns))
+                if n_ends
             }
             levels = Levels(
                 self.joint, cells, [np.zeros(part.shape) for part in cells], ends
@@ -235,11 +237,11 @@ class Layout:
         width = sum(sizes.values()) + (most_width(len(bought)) if bought else 0)
         if width > WIDEST:
             largest = max(sizes.items(), key=lambda one: one[1], default=None)
-            most = "" if largest is None else f", {largest[0]} {largest[1]:,} of them"
+            widest = "" if largest is None else f", {largest[0]} {largest[1]:,} of them"
             raise ConfigError(
-                f"the columns have {width:,} levels together{most}, and a joint table "
-                f"of more than {WIDEST:,} cannot be fitted. Declare fewer, or let "
-                "levels be bought: `fine` above 0, and no `bins`.",
+                f"the columns have {width:,} levels together{widest}, and a joint "
+                f"table of more than {WIDEST:,} cannot be fitted. Declare fewer, or "
+                "let levels be bought: `fine` above 0, and no `bins`.",
                 effect=Effect.NOTHING_READ_OR_CHARGED,
             )
 
@@ -263,45 +265,45 @@ class Layout:
             raise ConfigError(
                 f'nobody has a column "{target}".', effect=Effect.NOTHING_CHARGED
             )
-        place = self.joint.names.index(target)
+        index = self.joint.names.index(target)
         others = torch.tensor(
-            [n for n in range(self.columns) if n != place], dtype=torch.int64
+            [n for n in range(self.columns) if n != index], dtype=torch.int64
         )
-        return torch.stack([others.clamp(max=place), others.clamp(min=place)], dim=1)
+        return torch.stack([others.clamp(max=index), others.clamp(min=index)], dim=1)
 
     def marked(self, pairs: Any, expected: int, target: str | None = None) -> Tensor:
         """These pairs of columns, (pairs, 2), marked.
         Edges: not so many pairs, or one with the target is missing → MessageError."""
-        wanted = torch.zeros(self.columns, self.columns, dtype=torch.bool)
+        marks = torch.zeros(self.columns, self.columns, dtype=torch.bool)
         good = (
             isinstance(pairs, Tensor)
             and pairs.dtype == torch.int64
             and pairs.shape == (expected, 2)
         )
         if good and bool(((pairs >= 0) & (pairs < self.columns)).all()):
-            wanted[pairs[:, 0], pairs[:, 1]] = True
-        if not good or int(wanted.triu(1).sum()) != expected:
+            marks[pairs[:, 0], pairs[:, 1]] = True
+        if not good or int(marks.triu(1).sum()) != expected:
             raise MessageError(
                 f"{expected} different pairs of columns were due, the lower first.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        if not bool(wanted[tuple(self.pairs_with(target).T)].all()):
+        if not bool(marks[tuple(self.pairs_with(target).T)].all()):
             raise MessageError(
                 f"all pairs with {target} were due.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        return wanted
+        return marks
 
-    def marked_in(self, block: Block, wanted: Tensor) -> int:
+    def marked_in(self, block: Block, marks: Tensor) -> int:
         """How many columns and pairs of a block are marked: so many of its cells a
         person moves.
         """
         rows, columns = (
             slice(self._starts[group], self._starts[group + 1]) for group in block
         )
-        return int(wanted[rows, columns].sum())
+        return int(marks[rows, columns].sum())
 
-    def cells(self, block: Block, wanted: Tensor) -> Tensor:
+    def cells(self, block: Block, marks: Tensor) -> Tensor:
         """Which cells of the block are marked, (rows, columns). Within a group: the
         upper triangle.
         """
@@ -310,7 +312,7 @@ class Layout:
             for group in block
         )
         of_group = self._starts[block[0]], self._starts[block[1]]
-        marked = wanted[rows[:, None] + of_group[0], columns[None, :] + of_group[1]]
+        marked = marks[rows[:, None] + of_group[0], columns[None, :] + of_group[1]]
         if block[0] == block[1]:
             return (marked & movable(self.group_sizes[block[0]])).triu()
         return marked
@@ -326,22 +328,22 @@ class Layout:
         """The pairs of columns, (n, 2), the lower first, that are with the target in no
         more than two groups.
         """
-        place = self.joint.names.index(target)
+        index = self.joint.names.index(target)
         group = torch.repeat_interleave(torch.tensor(self._columns))
         others = torch.tensor(
-            [n for n in range(self.columns) if n != place], dtype=torch.int64
+            [n for n in range(self.columns) if n != index], dtype=torch.int64
         )
         pairs = torch.combinations(others).reshape(-1, 2)
         of = group[pairs]
-        return pairs[(of[:, 0] == of[:, 1]) | (of == group[place]).any(1)]
+        return pairs[(of[:, 0] == of[:, 1]) | (of == group[index]).any(1)]
 
     def named_tables(
-        self, chosen: Any, most: int, target: str | None = None
+        self, chosen: Any, max_tables: int, target: str | None = None
     ) -> tuple[Names, ...]:
         """The three-way tables of these columns, (n, 3), in rising order; or of pairs
         of them, (n, 2), and `target`.
-        Edges: more than `most`, one twice, columns of three groups, or too many cells →
-        MessageError.
+        Edges: more than `max_tables`, one twice, columns of three groups, or too many
+        cells → MessageError.
         """
         last = () if target is None else (self.joint.names.index(target),)
         good = (
@@ -356,27 +358,27 @@ class Layout:
         )
         good = good and bool(((chosen >= 0) & (chosen < self.columns)).all())
         rows = [(*row, *last) for row in chosen.tolist()] if good else []
-        named = [
+        names = [
             (self.joint.names[a], self.joint.names[b], self.joint.names[c])
             for a, b, c in rows
         ]
-        few = all(
+        small = all(
             math.prod(self.sizes[column] for column in row) <= MOST_CELLS
             for row in rows
         )
         if (
             not good
-            or not few
-            or not len(set(named)) == len(named) <= most
-            or None in map(self.place, named)
+            or not small
+            or not len(set(names)) == len(names) <= max_tables
+            or None in map(self.place, names)
         ):
             raise MessageError(
-                f"at most {most} different tables of three columns, in two groups of "
-                "holders or one, and of up to "
-                f"{MOST_CELLS:,} cells were due.",
+                f"at most {max_tables} different tables of three columns, in two "
+                f"groups of holders or one, and of up to {MOST_CELLS:,} cells were "
+                "due.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        return tuple(named)
+        return tuple(names)
 
     def place(self, names: Sequence[str]) -> Place | None:
         """Where the three-way table of these columns is counted; None where they are of
@@ -387,11 +389,11 @@ class Layout:
             for g, schema in enumerate(self.groups)
             for n, name in enumerate(schema.names)
         )
-        found = {name: at for name, at in every if name in names}
-        groups = sorted({group for group, _ in found.values()})
-        if len(found) != 3 or len(groups) > 2:
+        positions = {name: at for name, at in every if name in names}
+        groups = sorted({group for group, _ in positions.values()})
+        if len(positions) != 3 or len(groups) > 2:
             return None
-        return Place((groups[0], groups[-1]), tuple(found[name] for name in names))
+        return Place((groups[0], groups[-1]), tuple(positions[name] for name in names))
 
     def shape_of(self, place: Place) -> tuple[int, ...]:
         """The levels along each axis of a three-way table."""

@@ -90,25 +90,27 @@ class GramPricing(CellPricing):
 
     def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
         config = self.config
-        known = people or self.config.public_people
+        known_people = people or self.config.public_people
         fine = config.fine
         first_pass_share = config.first_pass_share
         if first_pass_share is None:
             others = config.target or config.triples or self.searches
             first_pass_share = 1 - (AGAIN if others else STRONGEST)
-        if known is not None and config.private:
+        if known_people is not None and config.private:
             # of all pairs, with that part of the budget
             noise = self.noise_within(budget, self._split(first_pass_share, fine))[
                 -1 - self.again - self.searches
             ]
-            if self.bins and level_count(known, noise) >= self.bins:
+            if self.bins and level_count(known_people, noise) >= self.bins:
                 fine = LEAST_FINE
             if (
                 config.first_pass_share is None
                 and config.target is not None
                 and self.again
             ):
-                first_pass_share = 1 - again_share(known, noise * first_pass_share**0.5)
+                first_pass_share = 1 - again_share(
+                    known_people, noise * first_pass_share**0.5
+                )
         return self._split(first_pass_share, fine)
 
     def _split(self, first_pass_share: float, fine: float) -> list[float]:
@@ -121,12 +123,12 @@ class GramPricing(CellPricing):
         if not self.buys:
             return pairs
         # All that is counted of single columns has the same noise.
-        each = [
+        costs = [
             math.fsum(cells / factor**2 for factor, cells in moved)
             for moved in self.moved[: -len(pairs)]
         ]
         return [
-            *(fine * own / math.fsum(each) for own in each),
+            *(fine * cost / math.fsum(costs) for cost in costs),
             *((1 - fine) * share for share in pairs),
         ]
 
@@ -177,12 +179,12 @@ class Gram(Study[TableRows]):
         self.grid.check_max_holders_per_person(config.max_holders_per_person)
         self.remeasured = self._remeasured()
         self.twice = self.remeasured + len(self.layout.pairs_with(config.target))
-        beside = (
+        available = (
             0
             if config.target is None
             else len(self.layout.tables_beside(config.target))
         )
-        self.most_triples = min(config.most_triples, beside)
+        self.most_triples = min(config.most_triples, available)
         searchable = (
             len(self.grid.groups) == 1 and 3 <= self.layout.columns <= MOST_COLUMNS
         )
@@ -255,9 +257,9 @@ class Gram(Study[TableRows]):
                 "them, and no more can be measured twice.",
                 effect=Effect.NOTHING_CHARGED,
             )
-        wanted = layout.all_pairs(across=self.across)
+        marks = layout.all_pairs(across=self.across)
         cells = Counter(
-            {block: layout.marked_in(block, wanted) for block in layout.grid.blocks}
+            {block: layout.marked_in(block, marks) for block in layout.grid.blocks}
         )
         for names in triples if not self.second else ():
             place = layout.place(names)
@@ -267,17 +269,17 @@ class Gram(Study[TableRows]):
             raise ConfigError(
                 "no pair of columns lies across holders.", effect=Effect.NOTHING_CHARGED
             )
-        again = self.twice + len(triples) + self.most_triples or self.searched
+        n_again = self.twice + len(triples) + self.most_triples or self.searched
 
         def of_columns(trees: Mapping[int, Trees]) -> NoiseAllocation | None:
-            nodes = Counter({(g, g): own.moved for g, own in trees.items()})
+            nodes = Counter({(g, g): tree.moved for g, tree in trees.items()})
             return (
                 NoiseAllocation.least(self.grid, nodes, max_colluding)
                 if nodes
                 else None
             )
 
-        found = {
+        allocations = {
             "reach": of_columns(layout.tops),
             "fine": of_columns(dict(enumerate(layout.trees))) if layout.buys else None,
             "pairs": NoiseAllocation.least(self.grid, cells, max_colluding).with_room(
@@ -286,9 +288,11 @@ class Gram(Study[TableRows]):
             "threes": NoiseAllocation.even(self.grid, max(1, self.twice))
             if self.searched
             else None,
-            "again": NoiseAllocation.even(self.grid, again) if self.second else None,
+            "again": NoiseAllocation.even(self.grid, n_again) if self.second else None,
         }
-        return {name: spread for name, spread in found.items() if spread is not None}
+        return {
+            name: spread for name, spread in allocations.items() if spread is not None
+        }
 
     @cached_property
     def pricing(self) -> GramPricing:
@@ -313,10 +317,10 @@ class Gram(Study[TableRows]):
             _ = DiscreteGaussianNoise(Fraction(sigma)) if sigma else None
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
-        most = _MORE * max(1.0, *noise) if self.spiky else max(noise)
+        max_noise = _MORE * max(1.0, *noise) if self.spiky else max(noise)
         if people is None:
             return Ring(64)
-        largest = people + len(self.schemas) * _FAR * most
+        largest = people + len(self.schemas) * _FAR * max_noise
         return Ring.least(largest) if self.encrypted else Ring.holding(largest)
 
     @property
@@ -364,10 +368,10 @@ class Gram(Study[TableRows]):
                 layout = fine.layout.on_levels(terms["groups"])
             spikes = named_spikes(layout.trees, terms["spikes"]) if self.spiky else ()
             tables = () if self.second else self.config.triples
-            loud = spread.in_place(sum(own.shape[0] for own in spikes), noise).factors[
-                0, 0
-            ]
-            made = Pairs(
+            loud = spread.in_place(
+                sum(atoms.shape[0] for atoms in spikes), noise
+            ).factors[0, 0]
+            stage = Pairs(
                 layout,
                 layout.all_pairs(across=self.across),
                 tables,
@@ -377,12 +381,12 @@ class Gram(Study[TableRows]):
             )
             self.pricing.check(
                 [*self.releases].index(name),
-                made.blocks,
+                stage.blocks,
                 noise,
                 self.grid,
                 len(self.schemas),
             )
-            return made
+            return stage
         first = before["pairs"]
         assert isinstance(first, Pairs)
         layout = first.layout
@@ -408,7 +412,7 @@ class Gram(Study[TableRows]):
             *(["threes"] if self.searched else []),
         )
         pairs = terms["pairs"] if self._chooses else layout.pairs_with(target)
-        wanted = layout.marked(pairs, self.twice, target)
+        marks = layout.marked(pairs, self.twice, target)
         if self.searched:
             tables += layout.named_tables(terms["threes"], self.searched)
         if self.most_triples and target is not None:
@@ -428,7 +432,7 @@ class Gram(Study[TableRows]):
             name,
             noise,
             layout,
-            wanted if len(pairs) or tables else layout.all_pairs(),
+            marks if len(pairs) or tables else layout.all_pairs(),
             tables,
         )
 
@@ -437,12 +441,12 @@ class Gram(Study[TableRows]):
         name: str,
         noise: float,
         layout: Layout,
-        wanted: Tensor,
+        marks: Tensor,
         tables: tuple[Names, ...] = (),
     ) -> Pairs:
         """These pairs and tables, at the price that was agreed on for that release."""
-        spread = self.spreads[name].in_place(int(wanted.sum()) + len(tables), noise)
-        return Pairs(layout, wanted, tables, spread, again=True)
+        spread = self.spreads[name].in_place(int(marks.sum()) + len(tables), noise)
+        return Pairs(layout, marks, tables, spread, again=True)
 
     # What the server makes of releases
 
@@ -461,8 +465,8 @@ class Gram(Study[TableRows]):
             groups = self.levels(measurements).groups
             levels: Terms = {
                 "groups": {
-                    str(place): torch.from_numpy(group)
-                    for place, group in enumerate(groups)
+                    str(number): torch.from_numpy(group)
+                    for number, group in enumerate(groups)
                 }
             }
             if self.spiky:
@@ -514,16 +518,16 @@ class Gram(Study[TableRows]):
     def fine_tables(self, measurements: Measurements) -> TreesRead:
         """What the trees of all columns say."""
         sums, noise = measurements["fine"]
-        told = (
+        arguments = (
             self.within(measurements).trees,
             sums,
             noise,
             measurements.record.people,
         )
-        made: TreesRead = measurements.once(
-            "fine tables", lambda: TreesRead.from_sums(*told)
+        tables: TreesRead = measurements.once(
+            "fine tables", lambda: TreesRead.from_sums(*arguments)
         )
-        return made
+        return tables
 
     def read_again(
         self,
@@ -542,13 +546,13 @@ class Gram(Study[TableRows]):
         if "pairs" in measurements and isinstance(
             pairs := measurements.stage("pairs"), Pairs
         ):
-            told = measurements.record.sums["pairs"]
+            sums_of_pairs = measurements.record.sums["pairs"]
             loud = measurements.deviations("pairs")
-            every = ((own, str(own.number)) for own in pairs.spikes)
+            every = ((atoms, str(atoms.number)) for atoms in pairs.spikes)
             spikes = {
-                own.number: one
-                for own, at in every
-                if len(one := own.numbers(told[at], loud[at], read))
+                atoms.number: one
+                for atoms, at in every
+                if len(one := atoms.numbers(sums_of_pairs[at], loud[at], read))
             }
         return replace(
             levels, weights=[table.numpy() for table in read.tables], spikes=spikes
@@ -585,7 +589,9 @@ class Gram(Study[TableRows]):
         of it.
         """
         factors = self._spread(name, noise).factors.items()
-        return {block: BlockSpec(block, (), 0.0, factor=own) for block, own in factors}
+        return {
+            block: BlockSpec(block, (), 0.0, factor=factor) for block, factor in factors
+        }
 
     def _spread(self, name: str, noise: float) -> NoiseAllocation:
         """As agreed on; of sums of three, so many in place of pairs."""
@@ -620,10 +626,10 @@ class Gram(Study[TableRows]):
 
         return fitted(self, measurements, privacy, look)
 
-    def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
+    def foreseen(self, ahead: Measurements, forecast: Any) -> dict[str, Any]:
         from understudy.protocols.gram.forecast import foreseen
 
-        return foreseen(self, ahead, said)
+        return foreseen(self, ahead, forecast)
 
 
 PROTOCOL = run.family(Gram, paper=__doc__, same_people=None, audit="gram")

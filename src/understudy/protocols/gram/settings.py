@@ -45,9 +45,9 @@ def _check_triples(triples: Any) -> None:
     if isinstance(triples, tuple | list) and all(
         isinstance(names, tuple | list) for names in triples
     ):
-        named = all(isinstance(name, str) for names in triples for name in names)
+        texts = all(isinstance(name, str) for names in triples for name in names)
         different = (
-            len({tuple(names) for names in triples}) == len(triples) if named else False
+            len({tuple(names) for names in triples}) == len(triples) if texts else False
         )
         if different and all(len(names) == len({*names}) == 3 for names in triples):
             return
@@ -61,13 +61,13 @@ TRIPLES = Takes(
 )
 
 
-def _fine(**named: Any) -> None:
-    for name, share in named.items():
+def _fine(**settings: Any) -> None:
+    for name, share in settings.items():
         if share != 0 or type(share) not in (int, float):
             in_range(LEAST_FINE, MOST_FINE, **{name: share})
 
 
-FINE = Takes(f"0, or between {LEAST_FINE} and {MOST_FINE}", named=_fine)
+FINE = Takes(f"0, or between {LEAST_FINE} and {MOST_FINE}", check_named=_fine)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +178,8 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         """
         if self.target_triples is not None:
             return self.target_triples
-        many = self.public_people is not None and self.public_people >= _MANY
-        return _CHOSEN if self.target is not None and many else 0
+        enough_people = self.public_people is not None and self.public_people >= _MANY
+        return _CHOSEN if self.target is not None and enough_people else 0
 
 
 def again_share(people: int, noise: float) -> float:

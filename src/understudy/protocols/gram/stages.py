@@ -127,10 +127,12 @@ class TableRows:
             self._held[0] and self._held[0].schema
         ):
             sizes = Codec(self._table.schema).sizes if trees is None else trees.sizes
-            few = np.min_scalar_type(max(sizes))
+            dtype = np.min_scalar_type(max(sizes))
             self._held = (
                 trees,
-                self._table.encoded(lambda rows: self._encode(rows, trees).astype(few)),
+                self._table.encoded(
+                    lambda rows: self._encode(rows, trees).astype(dtype)
+                ),
             )
         return self._held[1]
 
@@ -169,13 +171,13 @@ class FineTables(Stage[TableRows]):
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        own = {
+        counted = {
             g: (trees.nodes, math.sqrt(trees.moved), self.spread.factors[g, g])
             for g, trees in self.trees.items()
         }
         return {
             str(g): BlockSpec((g, g), (n,), moved, factor=factor)
-            for g, (n, moved, factor) in own.items()
+            for g, (n, moved, factor) in counted.items()
         }
 
     def count(self, rows: TableRows) -> dict[str, Tensor]:
@@ -244,23 +246,26 @@ class Pairs(Multiplied[TableRows]):
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        found = dict[str, BlockSpec]()
+        blocks = dict[str, BlockSpec]()
         layout = self.layout
         factors = self.spread.factors
         for block, marked in self.marks.items():
             moved = math.sqrt(layout.marked_in(block, self.wanted))
-            found[block_name(block)] = BlockSpec(
+            blocks[block_name(block)] = BlockSpec(
                 block, (int(marked.sum()),), moved, factor=factors[block]
             )
         for n, place in enumerate(self.places):
-            found[self._table(n)] = BlockSpec(
+            blocks[self._table(n)] = BlockSpec(
                 place.block, layout.shape_of(place), 1.0, factor=factors[place.block]
             )
-        for own in self.spikes:
-            found[str(own.number)] = BlockSpec(
-                (own.group,) * 2, own.shape, math.sqrt(own.shape[0]), factor=self.loud
+        for atoms in self.spikes:
+            blocks[str(atoms.number)] = BlockSpec(
+                (atoms.group,) * 2,
+                atoms.shape,
+                math.sqrt(atoms.shape[0]),
+                factor=self.loud,
             )
-        return found
+        return blocks
 
     @cached_property
     def product(self) -> Product | None:
@@ -277,24 +282,28 @@ class Pairs(Multiplied[TableRows]):
         return Product(widths, tuple(blocks)) if blocks else None
 
     def count(self, rows: TableRows) -> dict[str, Tensor]:
-        own = (rows.group, rows.group)
+        block = (rows.group, rows.group)
         parts = {}
-        if own in self.marks:
-            parts[block_name(own)] = rows.matrix(self.layout)[self.marks[own]]
-        held = {n: place for n, place in enumerate(self.places) if place.block == own}
-        for n, place in held.items():
+        if block in self.marks:
+            parts[block_name(block)] = rows.matrix(self.layout)[self.marks[block]]
+        local = {
+            n: place for n, place in enumerate(self.places) if place.block == block
+        }
+        for n, place in local.items():
             parts[self._table(n)] = torch.zeros(
                 self.layout.shape_of(place), dtype=torch.int64
             )
-        for codes in rows.code_batches(self.layout) if held else ():
-            for n, place in held.items():
+        for codes in rows.code_batches(self.layout) if local else ():
+            for n, place in local.items():
                 columns = [column for _, column in place.columns]
                 parts[self._table(n)] += triple_table(
                     codes, self.layout.group_sizes[rows.group], columns
                 )
-        spikes = [own for own in self.spikes if own.group == rows.group]
+        spikes = [block for block in self.spikes if block.group == rows.group]
         for batch in (
-            rows.batches(lambda some: np.stack([own.codes(some) for own in spikes], 1))
+            rows.batches(
+                lambda some: np.stack([block.codes(some) for block in spikes], 1)
+            )
             if spikes
             else ()
         ):
@@ -311,11 +320,11 @@ class Pairs(Multiplied[TableRows]):
         return self._table_rows(codes, rows.group)
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
-        held = shares.get("pairs", {})
+        pair_shares = shares.get("pairs", {})
         parts = {
-            block_name(b): held[b][marked]
+            block_name(b): pair_shares[b][marked]
             for b, marked in self.marks.items()
-            if b in held
+            if b in pair_shares
         }
         for n, place in enumerate(self.places):
             if place.across and place.block in shares.get("again", {}):
@@ -354,11 +363,11 @@ class Pairs(Multiplied[TableRows]):
         sizes = self._table_sizes(group)
         columns = []
         for n in sizes:
-            own = tuple(
+            levels = tuple(
                 codes[:, self.places[n].columns[axis][1]]
                 for axis in self.places[n].axes(group)
             )
-            columns.append(np.ravel_multi_index(own, self._table_shape(n, group)))
+            columns.append(np.ravel_multi_index(levels, self._table_shape(n, group)))
         return one_hot(np.stack(columns, axis=1), list(sizes.values()))
 
     def _table(self, n: int) -> str:
@@ -370,12 +379,12 @@ class Pairs(Multiplied[TableRows]):
 
     def _table_sizes(self, group: int) -> dict[int, int]:
         """How many levels, or pairs of them, the group's part of each table has."""
-        own = (
+        numbers = (
             n
             for n, place in enumerate(self.places)
             if place.across and group in place.block
         )
-        return {n: math.prod(self._table_shape(n, group)) for n in own}
+        return {n: math.prod(self._table_shape(n, group)) for n in numbers}
 
     def _table_spans(self, group: int) -> dict[int, slice]:
         sizes = self._table_sizes(group)
@@ -408,10 +417,13 @@ class Threes(Stage[TableRows]):
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        many = math.comb(self.layout.columns, 3)
+        n_triples = math.comb(self.layout.columns, 3)
         return {
             "threes": BlockSpec(
-                (0, 0), (many,), math.sqrt(many), factor=self.spread.factors[0, 0]
+                (0, 0),
+                (n_triples,),
+                math.sqrt(n_triples),
+                factor=self.spread.factors[0, 0],
             )
         }
 

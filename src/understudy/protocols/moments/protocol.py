@@ -320,7 +320,7 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
             ).sentence
         return GeneratorParts(network.eval(), self.schema, card), max(1, round(people))
 
-    def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
+    def foreseen(self, ahead: Measurements, forecast: Any) -> dict[str, Any]:
         schema = self.schema
         labels = self.labels
         whose = "a class"

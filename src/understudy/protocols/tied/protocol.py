@@ -433,7 +433,7 @@ class TiedStudy(Study[SharedPeople]):
 
         return fitted(self, measurements)
 
-    def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
+    def foreseen(self, ahead: Measurements, forecast: Any) -> dict[str, Any]:
         """With so many people also what each holder sends to the others, through the
         server.
         """
@@ -452,16 +452,16 @@ class TiedStudy(Study[SharedPeople]):
             )
         directions = self.config.directions
         label = self.label
-        for group, name in enumerate(self.names if said.people is not None else ()):
+        for group, name in enumerate(self.names if forecast.people is not None else ()):
             numbers = self.width(group) * (len(self.names) - 1)
             if label is not None and group in self.frames:
                 numbers += directions * (directions + 1) // 2
             elif label is not None and group == label.group:
                 numbers += label.classes * len(self.frames)
             sent = (
-                said.people
+                forecast.people
                 * numbers
-                * self.ring(said.people, ahead.record.noise).dtype.itemsize
+                * self.ring(forecast.people, ahead.record.noise).dtype.itemsize
             )
             facts.append(
                 f"{name} sends {figure(sent / 1e6)} MB at most, masked and sealed"

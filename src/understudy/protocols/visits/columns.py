@@ -71,15 +71,17 @@ class Split:
             if part.kind == "visits":
                 having[group], part = part, part.people
             else:
-                said = (rule for name in names for rule in schemas[name].rules)
-                part = replace(part, rules=tuple(dict.fromkeys(said)))
+                rules_of_parts = (
+                    rule for name in names for rule in schemas[name].rules
+                )
+                part = replace(part, rules=tuple(dict.fromkeys(rules_of_parts)))
             if part is not None:
                 parts[names[0]] = part
                 owners += [group] * len(part.columns)
-        for group, own in having.items():
+        for group, events in having.items():
             owners += [group] * (
-                len(own.person_schema.columns)
-                - len(own.people.columns if own.people else ())
+                len(events.person_schema.columns)
+                - len(events.people.columns if events.people else ())
             )
         people = (
             replace(join(parts), person=None, rows_are_people=False) if parts else None
@@ -87,9 +89,10 @@ class Split:
         one, *more = having.values()
         first = replace(one, people=people)
         others = (
-            replace(own, people=None, person=first.person, rules=()) for own in more
+            replace(events, people=None, person=first.person, rules=())
+            for events in more
         )
-        rules = tuple(rule for own in more for rule in own.rules)
+        rules = tuple(rule for events in more for rule in events.rules)
         joint = SeveralVisits(parts=(first, *others), rules=rules) if more else first
         return cls(joint, grid, tuple(owners), tuple(having))
 
@@ -110,7 +113,7 @@ class Split:
 
     def own(self, group: int) -> VisitLayout:
         """The tables of this group's columns alone."""
-        people = tuple(self.layout.people[place] for place in self._columns(group))
+        people = tuple(self.layout.people[column] for column in self._columns(group))
         if group not in self.events:
             return VisitLayout(people, (), ordered=False, even=True)
         part = self.layout.members[self.events.index(group)]
@@ -125,8 +128,8 @@ class Split:
         return f"{kind} {title}".rstrip(), columns[a] if kind == "across" else a, b
 
     def width(self, group: int) -> int:
-        own = self.own(group)
-        return sum(own.people) + sum(own.events)
+        layout = self.own(group)
+        return sum(layout.people) + sum(layout.events)
 
     def across(self, groups: Groups, product: Tensor) -> dict[Block, Tensor]:
         """The tables of columns of both groups, out of the product of their vectors."""
@@ -146,8 +149,8 @@ class Split:
         the same.
         """
         groups = [
-            self.owners[place] if group == _PEOPLE else group
-            for group, place in self._sides(block)
+            self.owners[column] if group == _PEOPLE else group
+            for group, column in self._sides(block)
         ]
         return min(groups), max(groups)
 
@@ -156,26 +159,26 @@ class Split:
         by their group, too.
         """
         kind, a, b = block
-        first, *named = kind.split()
+        first, *titles = kind.split()
         if first == "person":
             return (_PEOPLE, a), (_PEOPLE, b)
         whose = [
             self.events[self.layout.titles.index(title)]
-            for title in named or self.layout.titles
+            for title in titles or self.layout.titles
         ]
         return ((_PEOPLE, a) if first == "across" else (whose[0], a)), (whose[-1], b)
 
     def _columns(self, group: int) -> list[int]:
-        return [place for place, owner in enumerate(self.owners) if owner == group]
+        return [column for column, owner in enumerate(self.owners) if owner == group]
 
     def _spans(self, group: int) -> dict[tuple[int, int], slice]:
         """Where each of a group's columns lies in its people's vectors."""
-        own = self.own(group)
+        layout = self.own(group)
         names = [
-            *((_PEOPLE, place) for place in self._columns(group)),
-            *((group, n) for n in range(len(own.events))),
+            *((_PEOPLE, column) for column in self._columns(group)),
+            *((group, n) for n in range(len(layout.events))),
         ]
-        starts = accumulate((*own.people, *own.events), initial=0)
+        starts = accumulate((*layout.people, *layout.events), initial=0)
         return {
             which: slice(a, b)
             for which, (a, b) in zip(names, pairwise(starts), strict=True)

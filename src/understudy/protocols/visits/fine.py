@@ -73,10 +73,10 @@ class VisitRows:
             if some == slice(None)
             else codes.take(np.arange(some.start, some.stop))
         )
-        own = [one for one in columns.values() if one.group == self.group]
-        if own:
+        local = [one for one in columns.values() if one.group == self.group]
+        if local:
             codes = VisitCodes(codes.people.copy(), codes.events.copy(), codes.starts)
-        for one in own:
+        for one in local:
             cells = codes.people if one.side == "people" else codes.events
             cells[:, one.place] = one.levels[cells[:, one.place]]
         return codes
@@ -133,12 +133,14 @@ class Bought:
             - 1
         )
 
-    def chosen(self, table: Tensor, noise: float, most: int) -> Tensor:
+    def chosen(self, table: Tensor, noise: float, max_levels: int) -> Tensor:
         """The cuts that a server names, by the fine table and the noise of a pair's
         cell.
         """
-        held = table[: self.fine.levels]
-        groups = merged_neighbours(held, level_count(float(held.sum()), noise, most))
+        cells = table[: self.fine.levels]
+        groups = merged_neighbours(
+            cells, level_count(float(cells.sum()), noise, max_levels)
+        )
         cuts = np.flatnonzero(np.diff(groups, prepend=-1))
         return torch.from_numpy(cuts[cuts < self.last])
 
@@ -155,15 +157,17 @@ class Bought:
 
         def off(first: int, past: int) -> tuple[float, int, int, int]:
             at = edges[first : past + 1]
-            held = below[first : past + 1]
-            apart = np.abs(held - np.interp(at, at[[0, -1]], held[[0, -1]]))
-            apart[max(self.last - first, 0) :] = 0
-            moved = float((apart[:-1] + apart[1:]) @ np.diff(at)) / 2 / spread
+            cumulative = below[first : past + 1]
+            distance = np.abs(
+                cumulative - np.interp(at, at[[0, -1]], cumulative[[0, -1]])
+            )
+            distance[max(self.last - first, 0) :] = 0
+            moved = float((distance[:-1] + distance[1:]) @ np.diff(at)) / 2 / spread
             return (
-                max(float(apart.max()), moved * bool(apart.any())),
+                max(float(distance.max()), moved * bool(distance.any())),
                 first,
                 past,
-                first + int(apart.argmax()),
+                first + int(distance.argmax()),
             )
 
         bins = [
@@ -171,8 +175,8 @@ class Bought:
             for first, past in pairwise([*self.cuts.tolist(), self.fine.levels])
         ]
         while len(bins) < _DRAWN and max(bins)[0] > _NEAR:
-            _, first, past, place = bins.pop(bins.index(max(bins)))
-            bins += [off(first, place), off(place, past)]
+            _, first, past, cut = bins.pop(bins.index(max(bins)))
+            bins += [off(first, cut), off(cut, past)]
         return replace(self, cuts=np.sort([first for _, first, _, _ in bins]))
 
     def parted(self, finer: "Bought", table: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,28 +186,28 @@ class Bought:
         level = torch.from_numpy(
             self.levels[[*finer.cuts, *[self.fine.levels] * self.own.nullable]]
         )
-        held = torch.bincount(
+        in_bins = torch.bincount(
             torch.from_numpy(finer.levels), table.double(), len(level)
         )
-        whole = torch.bincount(level, held, len(level))[level]
-        return level, (held / whole.clamp(min=1e-300)).log().clamp(min=_NEVER)
+        whole = torch.bincount(level, in_bins, len(level))[level]
+        return level, (in_bins / whole.clamp(min=1e-300)).log().clamp(min=_NEVER)
 
 
 @dataclass(frozen=True, eq=False)
 class Within:
-    """What all schemas describe, as they were `told`, with bounds in every column:
+    """What all schemas describe, as they were `announced`, with bounds in every column:
     those that were found, or, before that, the widest.
     """
 
-    told: Mapping[str, Any]
+    announced: Mapping[str, Any]
     runs: Runs | None = None
 
     @cached_property
     def schemas(self) -> dict[str, Any]:
         runs = None if self.runs is None else dict(self.runs)
         return {
-            n: within(own, runs) if own.kind == "table" else own.within(runs)
-            for n, own in self.told.items()
+            n: within(schema, runs) if schema.kind == "table" else schema.within(runs)
+            for n, schema in self.announced.items()
         }
 
     def on_bins(self, bought: Mapping[str, Bought]) -> Split:
@@ -220,11 +224,12 @@ class Within:
         """
         free = (
             one
-            for one in _counted(self.told)
+            for one in _counted(self.announced)
             if is_unbounded(one[1]) and one[1].name in one[0].names
         )
         return {
-            own.name: Bought(own.name, fine, fine, *at) for _, own, fine, at in free
+            column.name: Bought(column.name, fine, fine, *at)
+            for _, column, fine, at in free
         }
 
     @cached_property
@@ -233,13 +238,15 @@ class Within:
         counted.
         """
         bought: dict[str, Bought] = {}
-        for schema, own, fine, at in _counted(self.schemas):
+        for schema, column, fine, at in _counted(self.schemas):
             time = getattr(schema, "time", None)
-            declared = str(time) if own.name == f"first_{time}" else own.name
-            if own.name != time and (
-                declared in self.public or not np.array_equal(own.edges, fine.edges)
+            declared = str(time) if column.name == f"first_{time}" else column.name
+            if column.name != time and (
+                declared in self.public or not np.array_equal(column.edges, fine.edges)
             ):
-                bought[own.name] = Bought(declared, replace(fine, bins=None), fine, *at)
+                bought[column.name] = Bought(
+                    declared, replace(fine, bins=None), fine, *at
+                )
         return bought
 
 
@@ -263,9 +270,9 @@ def _counted(
             }
             sides["events"] = schema.event_columns, schema.fine.event_columns
         for side, columns in sides.items():
-            for place, (own, fine) in enumerate(zip(*columns, strict=True)):
-                if isinstance(own, Binned) and isinstance(fine, Binned):
-                    yield schema, own, fine, (group, side, place)
+            for number, (column, fine) in enumerate(zip(*columns, strict=True)):
+                if isinstance(column, Binned) and isinstance(fine, Binned):
+                    yield schema, column, fine, (group, side, number)
 
 
 def nodes_moved(columns: Mapping[str, Bought]) -> int:
@@ -289,9 +296,9 @@ class FineCells(Stage[VisitRows]):
         for name, one in self.columns.items():
             moved = one.tree.moved
             groups = (one.group, one.group)
-            most = self.unit * math.sqrt(moved) * (1 + 2.0**-40)
+            sensitivity = self.unit * math.sqrt(moved) * (1 + 2.0**-40)
             blocks[name] = BlockSpec(
-                groups, (one.tree.nodes,), most, weight=float(moved)
+                groups, (one.tree.nodes,), sensitivity, weight=float(moved)
             )
         return blocks
 
@@ -323,34 +330,33 @@ class FineCells(Stage[VisitRows]):
             for name in self.columns
         }
 
-    def on_cuts(self, cuts: Any, most: int) -> dict[str, Bought]:
+    def on_cuts(self, cuts: Any, max_levels: int) -> dict[str, Bought]:
         """With levels as a server named them. Edges: any that the cells do not have, or
         too many → MessageError.
         """
-        named = cuts if isinstance(cuts, Mapping) else {}
+        announced = cuts if isinstance(cuts, Mapping) else {}
         for name, one in self.columns.items():
-            own: Any = named.get(name)
+            starts: Any = announced.get(name)
             good = (
-                isinstance(own, Tensor)
-                and own.dtype == torch.int64
-                and own.ndim == 1
-                and 1 <= len(own) <= most
+                isinstance(starts, Tensor)
+                and starts.dtype == torch.int64
+                and starts.ndim == 1
+                and 1 <= len(starts) <= max_levels
             )
             good = (
                 good
-                and int(own[0]) == 0
-                and int(own[-1]) < one.last
-                and bool((own.diff() > 0).all())
+                and int(starts[0]) == 0
+                and int(starts[-1]) < one.last
+                and bool((starts.diff() > 0).all())
             )
-            if not good or named.keys() != self.columns.keys():
+            if not good or announced.keys() != self.columns.keys():
                 raise MessageError(
-                    f"levels of {', '.join(self.columns)} were due, up to {most} of "
-                    "each, by the fine cell at which "
-                    "each begins.",
+                    f"levels of {', '.join(self.columns)} were due, up to "
+                    f"{max_levels} of each, by the fine cell at which each begins.",
                     effect=Effect.NOTHING_CHARGED_OR_SENT,
                 )
         return {
-            name: replace(one, cuts=named[name].numpy())
+            name: replace(one, cuts=announced[name].numpy())
             for name, one in self.columns.items()
         }
 
@@ -381,7 +387,7 @@ def _fine_tables(measurements: Measurements) -> dict[str, Tensor]:
             counts, noise = measurements["reach"][name]
             fine = stage.columns[name].fine
             edges = stage.within.public[name].fine.edges[first + 1 : last + 1]
-            places = np.concatenate(
+            positions = np.concatenate(
                 [
                     [0],
                     np.searchsorted(fine.edges, edges).clip(max=fine.levels),
@@ -389,10 +395,10 @@ def _fine_tables(measurements: Measurements) -> dict[str, Tensor]:
                 ]
             )
             also[name] = Counted(
-                torch.from_numpy(places), counts[first : last + 1], noise
+                torch.from_numpy(positions), counts[first : last + 1], noise
             )
     for names, trees, nodes, noises in _alike(stage.columns, measurements["fine"]):
-        more = {place: [also[name]] for place, name in enumerate(names) if name in also}
+        more = {index: [also[name]] for index, name in enumerate(names) if name in also}
         tables |= zip(
             names,
             TreesRead.from_sums(trees, nodes, noises, None, more).tables,

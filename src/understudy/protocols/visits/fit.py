@@ -148,11 +148,11 @@ def fitted(
                 (*part.events.names, *part.event_schema.names), name
             )
     if people <= FEW * noise:
-        said = (
+        warning = (
             f"{people:,} people, and noise of {noise:.4g} on every count: what is "
             "drawn here tells little of them."
         )
-        card["warning"] = f"{said} More people, or a larger budget, would."
+        card["warning"] = f"{warning} More people, or a larger budget, would."
     return GeneratorParts(network, schema, card), people
 
 
@@ -179,8 +179,8 @@ def drawn_finely(
         for member, part in zip(network.each, schema.parts, strict=True)
     ]
     within = measurements.stage("fine").within  # type: ignore[attr-defined]
-    drawn = replace(within.on_bins(finer).schema, rules=schema.rules)
-    return members[0] if len(members) == 1 else ChainsTogether(members), drawn
+    sampled = replace(within.on_bins(finer).schema, rules=schema.rules)
+    return members[0] if len(members) == 1 else ChainsTogether(members), sampled
 
 
 COUNTED = {
@@ -194,26 +194,26 @@ COUNTED = {
 }
 
 
-def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
+def foreseen(study: Any, ahead: Measurements, forecast: Forecast) -> dict[str, Any]:
     """What a forecast says of the tables, and how uncertain they will be."""
     schema = check_fit(study)
-    people = said.people
+    people = forecast.people
     noises = dict[str, list[float]]()
     cells = study.cell_noise(ahead, study.widest)
-    for (kind, *_), own in cells.items():
+    for (kind, *_), deviations in cells.items():
         first, *titles = kind.split()
         words = COUNTED[first] + (f" ({' and '.join(titles)})" if titles else "")
-        noises.setdefault(words, []).append(own)
-    least = min(cells.values())
+        noises.setdefault(words, []).append(deviations)
+    smallest = min(cells.values())
     noise = max(cells.values())
     warnings: list[str] = []
     if people is not None:
-        few = (
+        hidden = (
             f"{people:,} people are no more than noise of {noise:.4g} on every count "
             "hides."
         )
         warnings += (
-            [few]
+            [hidden]
             if people <= FEW * noise
             else wide_columns(schema, study.layout, cells, people)
         )
@@ -224,7 +224,7 @@ def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
             what="all tables",
             share=shares[-1],
             moved=tables,
-            noise={"least": least, "largest": noise},
+            noise={"least": smallest, "largest": noise},
         )
     ]
     facts = [
@@ -240,20 +240,21 @@ def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
         ("reach", "public cells", study.public),
         ("fine", "fine cells", study.bought),
     ]
-    for place, (name, what, columns) in enumerate(one for one in single if one[-1]):
+    for number, (name, what, columns) in enumerate(one for one in single if one[-1]):
         facts.append(
-            f"{'then' if place else 'first'} {study.releases[name]}: "
+            f"{'then' if number else 'first'} {study.releases[name]}: "
             f"{', '.join(columns)}"
         )
-        own = study.cells(ahead.noise(name), columns, study.widest)
+        deviations = study.cells(ahead.noise(name), columns, study.widest)
         of_a_count = {
-            "a count": max(ahead.deviations_of(name, own.blocks).values()) / own.unit
+            "a count": max(ahead.deviations_of(name, deviations.blocks).values())
+            / deviations.unit
         }
         stages.insert(
-            place,
+            number,
             Stage(
                 what=what,
-                share=shares[place],
+                share=shares[number],
                 moved=nodes_moved(columns),
                 noise=of_a_count,
             ),
@@ -262,18 +263,20 @@ def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
         *schema.person_schema.columns,
         *(one for part in schema.parts for one in part.event_schema.columns),
     ]
-    most = study.most if people is None else level_count(people, noise, study.most)
-    width = sum(most if one.name in study.bought else one.size for one in columns)
+    max_levels = (
+        study.most if people is None else level_count(people, noise, study.most)
+    )
+    width = sum(max_levels if one.name in study.bought else one.size for one in columns)
     longest = sum(part.most_events for part in schema.parts)
     values = (people or 0) * min(longest, _EVENTS) * len(columns)
     counting = (
         TREE * len(study.bought)
-        + study.layout.size * len(said.budgets) * DRAW
+        + study.layout.size * len(forecast.budgets) * DRAW
         + READ * values
     )
     takes = {"counting": counting}
-    if said.cut != "rows" and people:
-        takes["alignment"] = alignment_seconds(people, len(said.budgets))
+    if forecast.cut != "rows" and people:
+        takes["alignment"] = alignment_seconds(people, len(forecast.budgets))
     takes["the fit"] = seconds_of(
         width, longest, study.config.steps, bought=bool(study.bought)
     )
@@ -283,8 +286,8 @@ def foreseen(study: Any, ahead: Measurements, said: Forecast) -> dict[str, Any]:
         "memory": BASE + _CELL * width**2 + _EVENT * values,
         "stages": tuple(stages),
         "errors": tuple(
-            Error(what=what, least=min(own), largest=max(own))
-            for what, own in noises.items()
+            Error(what=what, least=min(deviations), largest=max(deviations))
+            for what, deviations in noises.items()
         ),
         "warnings": tuple(warnings),
     }

@@ -127,8 +127,8 @@ class VisitMarginals(Multiplied[VisitRows]):
         split = self.split
         blocks = dict[str, BlockSpec]()
         squares = dict.fromkeys(split.grid.blocks, 0)
-        for block, own in self.units.items():
-            squares[split.groups(block)] += own**2
+        for block, unit in self.units.items():
+            squares[split.groups(block)] += unit**2
         for (one, other), square in squares.items():
             shape = (
                 (split.own(one).size,)
@@ -184,7 +184,7 @@ class VisitMarginals(Multiplied[VisitRows]):
             else:
                 tables |= split.across(groups, total)
         people = {
-            block: tables[block].double() / own for block, own in self.units.items()
+            block: tables[block].double() / unit for block, unit in self.units.items()
         }
         return VisitTables(split.layout, people, self.table_noise(noise))
 
@@ -193,8 +193,8 @@ class VisitMarginals(Multiplied[VisitRows]):
         block.
         """
         return {
-            block: noise[block_name(self.split.groups(block))] / own
-            for block, own in self.units.items()
+            block: noise[block_name(self.split.groups(block))] / unit
+            for block, unit in self.units.items()
         }
 
 
@@ -273,7 +273,7 @@ class VisitStudy(Study[VisitRows]):
         """Where events are drawn, the same ones in one session: others under the same
         masks would tell rows.
         """
-        held = holding.rows
+        table = holding.rows
         aligned = holding.aligned
 
         @lru_cache(maxsize=1)
@@ -283,16 +283,16 @@ class VisitStudy(Study[VisitRows]):
                 if runs is None
                 else Within(self.schemas, runs).schemas[holding.name]
             )
-            if aligned is not None and held.schema.kind == "table":
+            if aligned is not None and table.schema.kind == "table":
                 free = frozenset(
-                    one.name for one in held.schema.columns if is_unbounded(one)
+                    one.name for one in table.schema.columns if is_unbounded(one)
                 )
-                fine = fine_schema(bounded or public_cells(held.schema))
+                fine = fine_schema(bounded or public_cells(table.schema))
                 levels = aligned.encoded(Trees(fine, fine, free).cells)
                 nobody = np.zeros(len(levels) + 1, dtype=np.int64)
                 return VisitCodes(levels, np.zeros((0, 0), dtype=np.int32), nobody)
-            own = held if aligned is None else held.take(holding.places)
-            return own.codes(holding.drawing(), bounded)  # type: ignore[no-any-return]
+            local = table if aligned is None else table.take(holding.places)
+            return local.codes(holding.drawing(), bounded)  # type: ignore[no-any-return]
 
         return VisitRows(self.grid.group_of(holding.name), codes)
 
@@ -399,10 +399,10 @@ class VisitStudy(Study[VisitRows]):
 
         return fitted(self, measurements, look)
 
-    def foreseen(self, ahead: Measurements, said: Any) -> dict[str, Any]:
+    def foreseen(self, ahead: Measurements, forecast: Any) -> dict[str, Any]:
         from understudy.protocols.visits.fit import foreseen
 
-        return foreseen(self, ahead, said)
+        return foreseen(self, ahead, forecast)
 
 
 # rows of different people, columns of the same ones, or both

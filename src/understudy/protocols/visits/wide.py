@@ -45,7 +45,7 @@ def wide_columns(
     tenth. `noise` is the deviation of a cell's in each table, in people.
     """
     for part in schema.parts:
-        for place, column in enumerate(part.event_schema.columns):
+        for number, column in enumerate(part.event_schema.columns):
             if (
                 column.name == f"{part.time}_gap"
                 or not isinstance(column, Integer | Real)
@@ -55,12 +55,12 @@ def wide_columns(
             # its levels lie where people are
             if is_bought(column) and not has_many_bins(column):
                 continue
-            off = uncertain(column, place, part.title, layout, noise) / people
+            off = uncertain(column, number, part.title, layout, noise) / people
             level_middles = middles(column)
             even = type(column.bins) is int
             scale = float(level_middles[0] if even else np.median(level_middles))
             if off > _MOST * scale:
-                low, high, sd, least, half = map(
+                low, high, sd, threshold, half = map(
                     _three_digits, (column.low, column.high, off, off / _MOST, scale)
                 )
                 why_uncertain = f"half its levels lie below {half}"
@@ -73,7 +73,7 @@ def wide_columns(
                 yield (
                     f'"{column.name}" reaches from {low} to {high}: noise alone makes '
                     f"the mean of {people:,} people "
-                    f"uncertain by {sd}, more than 10 % of any mean below {least}; "
+                    f"uncertain by {sd}, more than 10 % of any mean below {threshold}; "
                     f"{why_uncertain}. {what} amounts at a lower "
                     "bound before the run."
                 )
@@ -81,7 +81,7 @@ def wide_columns(
 
 def uncertain(
     column: Binned,
-    place: int,
+    number: int,
     title: str,
     layout: VisitLayout | SeveralLayout,
     noise: Mapping[Block, float],
@@ -93,11 +93,11 @@ def uncertain(
     for block in layout.blocks:
         kind, a, b = block
         first, *titles = kind.split()
-        mine = first in ("event", "across") and titles in ([], [title])
-        if mine and (b == place or (a == place and first == "event")):
+        has_column = first in ("event", "across") and titles in ([], [title])
+        if has_column and (b == number or (a == number and first == "event")):
             shape = layout.shape(block)
-            beside = 1 if len(shape) == 1 else shape[0] if b == place else shape[1]
-            precision += 1 / (beside * noise[block] ** 2) if noise[block] else np.inf
+            n_cells = 1 if len(shape) == 1 else shape[0] if b == number else shape[1]
+            precision += 1 / (n_cells * noise[block] ** 2) if noise[block] else np.inf
     level_middles = middles(column)
     return float(
         np.sqrt(np.square(level_middles - np.median(level_middles)).sum() / precision)

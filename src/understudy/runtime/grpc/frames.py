@@ -81,15 +81,15 @@ async def receive(
     if len(first) == head["size"]:
         return head, first
     parts = [first]
-    left = head["size"] - len(first)
-    while left > 0:
+    remaining = head["size"] - len(first)
+    while remaining > 0:
         frame = await read()
         if not isinstance(frame, bytes):
             raise EOFError
-        if not 0 < len(frame) <= left:
+        if not 0 < len(frame) <= remaining:
             raise MessageError("A message does not keep to the size that it stated.")
         parts.append(frame)
-        left -= len(frame)
+        remaining -= len(frame)
     return head, bytearray().join(parts)
 
 
@@ -166,9 +166,9 @@ class _Driven:
                 self.loop.run_forever()
             finally:
                 self._running.release()
-            seen = -1
-            while seen != self._drives:
-                seen = self._drives
+            drives = -1
+            while drives != self._drives:
+                drives = self._drives
                 time.sleep(_MOMENT)
 
 

@@ -95,8 +95,8 @@ def enrol(
         return bytes(body)
 
     certificate = run(line.keep(converse))
-    mine = certificates.key_mark(key.public_key())
-    if certificates.key_mark(certificates.load(certificate).public_key()) != mine:  # type: ignore[arg-type]
+    own_mark = certificates.key_mark(key.public_key())
+    if certificates.key_mark(certificates.load(certificate).public_key()) != own_mark:  # type: ignore[arg-type]
         raise MessageError(
             f"{invitation.party}: the server certified another key than ours.",
             effect=Effect.NOTHING_STORED,
@@ -165,9 +165,11 @@ class ServerConnection:
             await asyncio.sleep(random.uniform(0.5, 1) * wait)
 
     async def _once(self, converse: Callable[[Any], Awaitable[T]]) -> T:
-        mine = self.identity
+        identity = self.identity
         credentials = grpc.ssl_channel_credentials(
-            mine.authority.encode(), mine.key.encode(), mine.certificate.encode()
+            identity.authority.encode(),
+            identity.key.encode(),
+            identity.certificate.encode(),
         )
         options = [*OPTIONS, ("grpc.ssl_target_name_override", SERVER)]
         async with aio.secure_channel(
@@ -190,21 +192,21 @@ class ServerConnection:
                 raise _Broken(str(error)) from None
 
     def _broken(self, code: grpc.StatusCode, details: str | None) -> Exception:
-        said = "".join(
+        reason = "".join(
             letter if letter.isprintable() else " " for letter in (details or "")[:600]
         )
         if code is grpc.StatusCode.FAILED_PRECONDITION:
-            return PartyError(f"{self.identity.party}: {said}")
+            return PartyError(f"{self.identity.party}: {reason}")
         if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED):
             return PartyError(
-                f"{self.identity.party}: the server refused this party ({said}). "
+                f"{self.identity.party}: the server refused this party ({reason}). "
                 + (
                     ""
-                    if "take part" in said
+                    if "take part" in reason
                     else "Ask its operator for a new invitation."
                 )
             )
-        return _Broken(_words(code, said))
+        return _Broken(_words(code, reason))
 
 
 class _Attendance:

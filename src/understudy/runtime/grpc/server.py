@@ -110,16 +110,16 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
             key: encode(ask, limit=self.contract.message)
             for key, ask in different.items()
         }
-        asked = {name: bodies[id(ask)] for name, ask in asks.items()}
-        answers = self._present(drive(self._ask_all(asks, asked)), min_holders)
+        ask_bodies = {name: bodies[id(ask)] for name, ask in asks.items()}
+        answers = self._present(drive(self._ask_all(asks, ask_bodies)), min_holders)
         for name, answer in answers.items():
             if answer.status == "reply":
-                down = len(asked[name])
+                down = len(ask_bodies[name])
                 up = len(answer.body)
                 self.log.write(
                     "answer", party=name, ask=asks[name].kind(), down=down, up=up
                 )
-        return self._replies(asks, asked, answers)
+        return self._replies(asks, ask_bodies, answers)
 
     def wait(
         self,
@@ -222,11 +222,13 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
         """The answers, if they are enough to go on without those who are away. Who
         refused the contract is not away.
         """
-        for said in outcomes.values():
-            if isinstance(said, PartyError) and not isinstance(said, PartyAway):
-                raise said
+        for outcome in outcomes.values():
+            if isinstance(outcome, PartyError) and not isinstance(outcome, PartyAway):
+                raise outcome
         away = {
-            name: said for name, said in outcomes.items() if isinstance(said, PartyAway)
+            name: outcome
+            for name, outcome in outcomes.items()
+            if isinstance(outcome, PartyAway)
         }
         if away and (min_holders is None or len(outcomes) - len(away) < min_holders):
             raise next(iter(away.values()))
@@ -234,7 +236,9 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
             self._links[name].left_out = True
             self.log.write("left out", party=name, why=str(why))
         return {
-            name: said for name, said in outcomes.items() if isinstance(said, Answer)
+            name: outcome
+            for name, outcome in outcomes.items()
+            if isinstance(outcome, Answer)
         }
 
     # Below, everything runs in the loop's thread.
@@ -288,39 +292,43 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
         self._streams.turn()
 
     async def _ask_all(
-        self, asks: Mapping[str, Ask], asked: Mapping[str, bytes]
+        self, asks: Mapping[str, Ask], ask_bodies: Mapping[str, bytes]
     ) -> dict[str, Answer | PartyError]:
         """What comes of each ask, in their order; of who is not waited for any longer,
         that nothing came.
         """
-        turn = PendingAsks(asked, time.monotonic() + self.patience)
-        for name, body in asked.items():
+        turn = PendingAsks(ask_bodies, time.monotonic() + self.patience)
+        for name, body in ask_bodies.items():
             self._open(self._links[name], asks[name].kind(), body, turn)
         try:
             await self._await(turn)
         finally:  # an answer that comes later is not taken for that of the next ask
-            for name in asked:
+            for name in ask_bodies:
                 link = self._links[name]
                 if link.open is not None and link.open.turn is turn:
                     link.open = None
-        return {name: turn.outcomes[name] for name in asked if name in turn.outcomes}
+        return {
+            name: turn.outcomes[name] for name in ask_bodies if name in turn.outcomes
+        }
 
     async def _await(self, turn: PendingAsks) -> None:
         """Until all have answered or are given up: connected or not after `patience`
         seconds, or `away` too long.
         """
-        most = self.patience if self.away is None else self.away
+        max_away = self.patience if self.away is None else self.away
         lost = dict[str, float]()
         while not turn.over.done():
-            left = turn.expires - time.monotonic()
-            await asyncio.wait([turn.over], timeout=max(0.0, min(left, most / 4)))
+            remaining = turn.expires - time.monotonic()
+            await asyncio.wait(
+                [turn.over], timeout=max(0.0, min(remaining, max_away / 4))
+            )
             now = time.monotonic()
             for name in turn.asked.keys() - turn.outcomes.keys():
                 if self._links[name].stream is not None:
                     lost.pop(name, None)
-                elif now - lost.setdefault(name, now) > most:
+                elif now - lost.setdefault(name, now) > max_away:
                     self._links[name].missed = True
-                    turn.give_up(name, f"is not connected for {most:g} s")
+                    turn.give_up(name, f"is not connected for {max_away:g} s")
             if now >= turn.expires:
                 for name in turn.asked.keys() - turn.outcomes.keys():
                     link = self._links[name]

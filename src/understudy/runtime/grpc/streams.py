@@ -39,12 +39,12 @@ _HELD = "the run waits, since its contract was refused:"
 class PendingAsks:
     """Asks that were put at once, and what has come of them."""
 
-    def __init__(self, asked: Mapping[str, bytes], expires: float) -> None:
-        self.asked = asked
+    def __init__(self, bodies: Mapping[str, bytes], expires: float) -> None:
+        self.asked = bodies
         self.expires = expires
         self.outcomes: dict[str, Answer | PartyError] = {}
         self.over = loop().create_future()
-        if not asked:
+        if not bodies:
             self.over.set_result(None)
 
     def settle(self, name: str, outcome: Answer | PartyError) -> None:
@@ -365,8 +365,13 @@ class Streams:
                 raise MessageError("Too many signs of life.")
 
     async def _put(self, link: Link, ask: Open, context: Any, read: Read) -> None:
-        left = max(0.0, ask.turn.expires - time.monotonic())
-        head = {"type": "ask", "number": ask.number, "seconds": left, "kind": ask.kind}
+        remaining = max(0.0, ask.turn.expires - time.monotonic())
+        head = {
+            "type": "ask",
+            "number": ask.number,
+            "seconds": remaining,
+            "kind": ask.kind,
+        }
         await send(context.write, head, ask.body)
         head, body = await self._heard(read, self.contract.message)
         status = expect(head, "reply", "refusal")

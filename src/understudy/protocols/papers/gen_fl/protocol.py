@@ -476,8 +476,11 @@ class GenFl(Classifying):
 
     def prepare(self, round: int, cohort: Mapping[str, Tensor]) -> None:
         """Clients that are asked for the first time make their synthetic rows, once."""
-        asked = self.cohorts.by_party()
-        new = {name: who[asked[name][who.numpy()] == 1] for name, who in cohort.items()}
+        times_asked = self.cohorts.by_party()
+        new = {
+            name: who[times_asked[name][who.numpy()] == 1]
+            for name, who in cohort.items()
+        }
         if self.config.share and (
             makes := {name: who for name, who in new.items() if len(who)}
         ):

@@ -118,10 +118,10 @@ def _agreed(config: Config) -> dict[str, Any]:
     """What a holder who knows the settings agrees to: how it trains, and the pool's
     limits.
     """
-    named = {name: getattr(config, name) for name in (*LIMITS, "poison")}
+    settings = {name: getattr(config, name) for name in (*LIMITS, "poison")}
     return {
         "agreed": config.recipe
-        | {name: value for name, value in named.items() if value is not None}
+        | {name: value for name, value in settings.items() if value is not None}
     }
 
 
