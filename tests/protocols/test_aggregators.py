@@ -36,7 +36,12 @@ from understudy.models.tables import fit_gram as fitting
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.counts import gram_matrix, scaled, shared_noise
+from understudy.privacy.secure.counts import (
+    gram_matrix,
+    release_event,
+    scaled,
+    shared_noise,
+)
 from understudy.privacy.secure.sums import KeyPair
 from understudy.privacy.secure.table_shares import Share
 from understudy.protocols.aggregators import protocol, upload
@@ -221,6 +226,18 @@ def test_the_noise_is_what_the_price_needs_and_no_more() -> None:
 
 
 # Pairs with a target
+
+
+def test_noise_and_price_are_those_of_the_joint_engine_with_one_aggregator_left() -> (
+    None
+):
+    sigmas = dict(PLAN.kinds)
+    assert sigmas == {4.94921875: 5, 5.39453125: 5, 5.8828125: 4, 6.41796875: 1}
+    assert PLAN.price == {release_event(sigma): n for sigma, n in sigmas.items()}
+    pricing = PLAN.pricing
+    assert PLAN.price == pricing.spend(0, PLAN.sigma)
+    for sigma in sigmas:
+        assert pricing.share(sigma, 2) == Fraction(sigma), "each adds noise in full"
 
 
 def with_target(**changes: Any) -> TableTerms:

@@ -25,7 +25,7 @@ from understudy.ground.errors import (
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.moments import bounded
+from understudy.privacy.secure.moments import bounded, moments_event
 from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.aggregators import moments, upload
 from understudy.protocols.aggregators.moments import Config, MomentsPlan
@@ -94,6 +94,15 @@ def plan(**changes: Any) -> MomentsPlan:
     return MomentsPlan.joint(
         Config(**SETTINGS | changes), {"a": SCHEMA, "b": SCHEMA, "second": SCHEMA}
     )
+
+
+def test_noise_and_price_are_those_of_the_joint_engine_with_one_aggregator_left() -> (
+    None
+):
+    terms = plan()
+    assert terms.sigmas == (88.5, 1092.0)
+    assert terms.price == {moments_event(noise): 1 for noise in terms.noises}
+    assert all(terms.pricing.share(sigma, 2) == sigma for sigma in terms.sigmas)
 
 
 def everybody(terms: MomentsPlan, people: Any = slice(None)) -> Tensor:
@@ -238,8 +247,7 @@ def test_no_person_moves_the_release_by_more_than_its_price_is_for() -> None:
         beside = (moved[:, head:] / ones).double().norm(dim=1)
         for reach, sigma, multiplier in ((own, first, 0), (beside, second, 1)):
             assert (
-                float(reach.max())
-                <= (sigma**2 - 9) ** 0.5 / terms.multipliers[multiplier]
+                float(reach.max()) <= (sigma**2 - 9) ** 0.5 / terms.noises[multiplier]
             )
 
 

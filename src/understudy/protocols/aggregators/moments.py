@@ -22,7 +22,6 @@ The person moves second moments by R²/√2 in terms of σ, where the diagonal h
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -45,22 +44,19 @@ from understudy.models.moments.released import (
     moments_sensitivity,
     read_moments,
 )
-from understudy.privacy.accounts.accounting import Spend
-from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import noise_on
 from understudy.privacy.secure.moment_shares import Vectors
 from understudy.privacy.secure.moments import (
     bounded,
     doubled,
-    moments_event,
-    needed_multipliers,
     noise_for,
 )
 from understudy.privacy.secure.sketch import MomentSketch
 from understudy.protocols.aggregators.first import protocol_of
 from understudy.protocols.aggregators.terms import Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, MomentFormat
+from understudy.protocols.joint.pricing import VectorPricing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,15 +140,12 @@ class MomentsPlan(Terms):
         )
 
     @cached_property
-    def multipliers(self) -> tuple[float, ...]:
+    def pricing(self) -> VectorPricing:
         config = self.config
-        return needed_multipliers(
-            Budget(config.epsilon, config.delta), (config.share, 1 - config.share)
+        return VectorPricing(
+            moves=config.max_holders_per_person,
+            shares=(config.share, 1 - config.share),
         )
-
-    @cached_property
-    def price(self) -> Spend:
-        return Counter(map(moments_event, self.multipliers))
 
     @cached_property
     def sigmas(self) -> tuple[float, float]:
@@ -162,7 +155,7 @@ class MomentsPlan(Terms):
         radius = self.cells.radius
         holders = self.config.max_holders_per_person
         first = math.hypot(radius, self.weight) * (1 + 2.0**-40)
-        one, other = self.multipliers
+        one, other = self.noises
         return noise_for(one, holders * first), noise_for(
             other, holders * moments_sensitivity(radius)
         )

@@ -46,17 +46,13 @@ from understudy.data.schema import Schema
 from understudy.generators.parts import GeneratorParts
 from understudy.ground.errors import ConfigError, Effect
 from understudy.models.network import pick_device
-from understudy.privacy.accounts.accounting import Spend
-from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.noise import DiscreteGaussianNoise, Rng
+from understudy.privacy.noise import Rng
 from understudy.privacy.secure.counts import (
     Moved,
     mirrored,
     movable,
     noise_on,
     scaled,
-    shared_noise,
-    spend_of,
 )
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.table_shares import Cells
@@ -64,6 +60,7 @@ from understudy.protocols.aggregators.first import protocol_of
 from understudy.protocols.aggregators.terms import Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, Format
 from understudy.protocols.gram.settings import PairsOfAll, again_share
+from understudy.protocols.joint.pricing import CellPricing
 
 if TYPE_CHECKING:
     from understudy.answers.release import Release as TableRelease
@@ -105,11 +102,18 @@ class TableTerms(Terms):
         return Cells(Codec(self.schema).sizes)
 
     @cached_property
+    def pricing(self) -> CellPricing:
+        return self._pricing(tuple(Counter(self._factors).items()))
+
+    def _pricing(self, moved: Moved) -> CellPricing:
+        return CellPricing(moves=self.config.max_holders_per_person, moved=(moved,))
+
+    @property
     def sigma(self) -> float:
         """The noise that each aggregator adds to a cell, without the target, of a table
         of middling size.
         """
-        return self._sigma(tuple(Counter(self._factors).items()))
+        return self.noises[0]
 
     @cached_property
     def kinds(self) -> list[tuple[float, int]]:
@@ -127,10 +131,6 @@ class TableTerms(Terms):
             table[:] = scaled(self.sigma, factor)
         return scales
 
-    @cached_property
-    def price(self) -> Spend:
-        return spend_of(self.kinds, self.config.max_holders_per_person)
-
     def noise(self, rng: Rng) -> Tensor:
         noise = torch.zeros(self.cells.count, dtype=torch.int64)
         for scale in np.unique(self.scales).tolist():
@@ -143,10 +143,7 @@ class TableTerms(Terms):
     def spread(self) -> NDArray[np.float64]:
         """The standard deviation of both noises together on each cell, (cells,)."""
         scales, indices = np.unique(self.scales, return_inverse=True)
-        both = [
-            math.sqrt(2 * DiscreteGaussianNoise(Fraction(scale)).variance)
-            for scale in scales.tolist()
-        ]
+        both = [self.pricing.deviation(scale, 2) for scale in scales.tolist()]
         return np.array(both)[indices]
 
     def matrix(self, flat: NDArray[Any]) -> Tensor:
@@ -207,20 +204,13 @@ class TableTerms(Terms):
         if config.first_pass_share is not None:
             second_share = 1 - config.first_pass_share
         elif config.public_people is not None:
-            second_share = again_share(
-                config.public_people,
-                math.sqrt(2) * self._sigma(((1.0, self.cells.blocks),)),
-            )
+            even = self._pricing(((1.0, self.cells.blocks),))
+            (noise,) = even.needed(self.budget, None)
+            second_share = again_share(config.public_people, math.sqrt(2) * noise)
         # 1/σ² of all tables, and what that of these has besides
         common = (1 - second_share) / self.cells.blocks
         more = second_share / with_target
         return math.sqrt(common / (common + more))
-
-    def _sigma(self, moved: Moved) -> float:
-        budget = Budget(self.config.epsilon, self.config.delta)
-        return shared_noise(
-            ((moved, 1.0),), budget, self.config.max_holders_per_person
-        )[0]
 
     def drawn(self, schemas: Mapping[str, Schema]) -> Schema:
         from understudy.answers.rules import with_rules

@@ -9,6 +9,7 @@ its key; batch by batch `Upload` to the hosts, `Take` and `Check` to the second;
 import hashlib
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
 from understudy.data.encoding.population import Population
@@ -29,12 +29,14 @@ from understudy.ground.settings import POSITIVE, WHOLE, Takes, setting, whole_to
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget, in_units
 from understudy.privacy.noise import Rng
+from understudy.privacy.secure.counts import composed
 from understudy.privacy.secure.ring import Field, Numbers
 from understudy.protocols.aggregators.upload import Form
 from understudy.protocols.core import Assembly
 from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.cross_device.host import Call
+from understudy.protocols.joint.pricing import Pricing
 
 MOST_BATCH = 1 << 16
 Look = Callable[[], None]
@@ -232,14 +234,31 @@ class Terms(ABC):
 
     @property
     @abstractmethod
+    def pricing(self) -> Pricing:
+        """Of a joint release to which both aggregators add noise: what one of the two
+        leaves of it is the other's, in full.
+        """
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.config.epsilon, self.config.delta)
+
+    @cached_property
+    def noises(self) -> list[float]:
+        """The noise of each part of the release, as `pricing` measures it."""
+        return self.pricing.needed(self.budget, None)
+
+    @cached_property
     def price(self) -> Spend:
         """What the release costs a person."""
+        price = Counter[DpEvent]()
+        for part, noise in enumerate(self.noises):
+            price += self.pricing.spend(part, noise)
+        return price
 
     @cached_property
     def event(self) -> DpEvent:
-        return ComposedDpEvent(
-            [SelfComposedDpEvent(event, count) for event, count in self.price.items()]
-        )
+        return composed(self.price)
 
     @abstractmethod
     def noise(self, rng: Rng) -> Tensor:
