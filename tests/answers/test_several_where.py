@@ -138,9 +138,9 @@ def everybody(
     assert isinstance(network, ChainsTogether)
     found: dict[tuple[Any, ...], float] = {}
     for kind in range(KINDS):
-        smoker = network.each[0].person_odds()[0].double()[kind]
-        first = walks(network.each[0], kind, lambda level: visit(as_visit(level)))
-        second = walks(network.each[1], kind, anything)
+        smoker = network.mixtures[0].person_odds()[0].double()[kind]
+        first = walks(network.mixtures[0], kind, lambda level: visit(as_visit(level)))
+        second = walks(network.mixtures[1], kind, anything)
         second = {
             claims: chance
             for claims, chance in second.items()

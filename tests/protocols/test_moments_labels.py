@@ -101,7 +101,9 @@ def test_no_person_moves_the_first_release_by_more_than_its_reach_and_one_moves_
 
 def test_who_has_the_same_level_of_the_first_label_shares_second_moments() -> None:
     basis = torch.eye(2, dtype=torch.int64) * 4096
-    one = Within(torch.zeros(6, 2, dtype=torch.int64), basis, 1000, 1, 64, each=3)
+    one = Within(
+        torch.zeros(6, 2, dtype=torch.int64), basis, 1000, 1, 64, classes_per_group=3
+    )
     values = np.full((6, 2, 1), 0.75, np.float32)
     for code in range(6):
         sums = one.sums(rows_of(TINY, values[:1], [code], [0, 1]))

@@ -178,17 +178,17 @@ class PeopleLaw:
         self.network = network
         self.split = split
         self.is_conditioned = conditioned
-        anybody = Case(EVERYTHING, tuple(ANYTHING for _ in network.each))
+        anybody = Case(EVERYTHING, tuple(ANYTHING for _ in network.mixtures))
         cases = list(split.cases()) if conditioned else [anybody]
         kinds = kinds_of(network)
-        events = (EVERYTHING,) * len(network.each)
+        events = (EVERYTHING,) * len(network.mixtures)
         if conditioned:
             _check_room(network, cases)
             people, events = split.ruled_boxes()
             kinds = each_given(kinds, *people, network.kinds)
         sets = [
             EventSet.from_boxes(member, *boxes)
-            for member, boxes in zip(network.each, events, strict=True)
+            for member, boxes in zip(network.mixtures, events, strict=True)
         ]
         parts = [_Part(network, split, case, sets) for case in cases]
         possible_parts = [
@@ -232,11 +232,11 @@ class _Part:
         self.network = network
         self.case = case
         self.levels = split.people
-        ends = accumulate(len(member.people) for member in network.each)
+        ends = accumulate(len(member.people) for member in network.mixtures)
         # where the numbers of events are, among people's columns
         self.last = [end - 1 for end in ends]
         parts = zip(
-            network.each,
+            network.mixtures,
             split.schema.parts,
             case.events,
             split.events,
@@ -399,13 +399,18 @@ def _check_room(network: Network, cases: Sequence[Case]) -> None:
     """TooManyCasesError where all cases together would hold too many numbers."""
     boxes = sum(len(case.people[0]) for case in cases)
     member_events = [
-        pair for case in cases for pair in zip(network.each, case.events, strict=True)
+        pair
+        for case in cases
+        for pair in zip(network.mixtures, case.events, strict=True)
     ]
     walks = sum(
         2 * member.longest * member.chains * member.states
         for member, events in member_events
         if not events.free
     )
-    width = sum(sum(member.people) for member in network.each) + network.kinds
-    if 2 ** len(network.each) * boxes * network.kinds * width + walks > _MOST_NUMBERS:
+    width = sum(sum(member.people) for member in network.mixtures) + network.kinds
+    if (
+        2 ** len(network.mixtures) * boxes * network.kinds * width + walks
+        > _MOST_NUMBERS
+    ):
         raise TooManyCasesError

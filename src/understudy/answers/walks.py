@@ -193,7 +193,7 @@ def kinds_of(network: Network) -> Products:
     number = torch.eye(network.kinds, dtype=torch.float64)
     weight = torch.full((network.kinds,), 1 / network.kinds, dtype=torch.float64)
     kinds = Products(weight, (number,))
-    for member in network.each:
+    for member in network.mixtures:
         kinds = _with_columns(kinds, member)
     number, *columns = kinds.probabilities
     return Products(kinds.weight, (*columns, number))

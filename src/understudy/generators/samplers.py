@@ -274,7 +274,7 @@ def _pool_labels(pool: Pool, latents: Tensor, card: Mapping[str, Any]) -> list[L
     classes = np.array(card.get("classes", []), dtype=object)
     picked = pool.pick(latents)
     labels = np.empty(len(latents), dtype=object)
-    for index, member in enumerate(pool.each):
+    for index, member in enumerate(pool.networks):
         drawn_here = picked == index
         if isinstance(member, CellGaussians):
             codes = member.classes_of(latents[drawn_here, 1 : 1 + member.latent])

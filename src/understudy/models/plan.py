@@ -363,7 +363,7 @@ class Pool(Network):
 
     @property
     def row_numbers(self) -> int:
-        return self.latent + max(member.row_numbers for member in self.each)
+        return self.latent + max(member.row_numbers for member in self.networks)
 
     def pick(self, z: Tensor) -> Tensor:
         """Which member each latent point (n, latent) is for: int64 (n,)."""
@@ -380,22 +380,24 @@ class Pool(Network):
         )
         some = [
             (network, part)
-            for network, part in zip(self.each, parts, strict=True)
+            for network, part in zip(self.networks, parts, strict=True)
             if len(part)
         ]
         drawn = [
             network.rows(part[:, 1 : 1 + network.latent]) for network, part in some
         ]
         return (
-            torch.cat(drawn)[order.argsort()] if drawn else self.each[0].rows(z[:, 1:])
+            torch.cat(drawn)[order.argsort()]
+            if drawn
+            else self.networks[0].rows(z[:, 1:])
         )
 
     @property
-    def each(self) -> list[Network]:
+    def networks(self) -> list[Network]:
         return cast(list[Network], list(self.members))
 
     def describe(self) -> dict[str, Any]:
-        members = [member.describe() for member in self.each]
+        members = [member.describe() for member in self.networks]
         return {"kind": self.kind, "members": members, "shares": list(self.shares)}
 
     @classmethod

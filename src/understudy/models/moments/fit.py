@@ -129,11 +129,11 @@ class Centres:
     pull: float  # where rows are pulled in to, in parts of its root
     # the first of the features that say how an image was turned, and have no neighbours
     poses: int = 0
-    each: int = 1
+    classes_per_group: int = 1
 
     @property
     def groups(self) -> Tensor:
-        grouped = self.people.view(-1, self.each)
+        grouped = self.people.view(-1, self.classes_per_group)
         return grouped.sum(1).clamp(min=1.0)
 
     @property
@@ -155,7 +155,7 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
         people = by_combination.people
         overall = by_combination.whole
         overall_noise = by_combination.whole_noise
-        beside = by_combination.beside
+        offsets = by_combination.offsets
         total = people.sum()
         marks = torch.zeros_like(overall)
     else:
@@ -163,12 +163,12 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
         total = people.sum()
         overall = first["sums"].sum(0) / total
         overall_noise = float(first["sums_noise"] / total) * math.sqrt(len(people))
-        beside, marks = _told_apart(first, people, overall)
+        offsets, marks = _told_apart(first, people, overall)
     if frame.sides == 1:
         overall_mean = series_mean(overall, overall_noise, frame.channels)
     else:
         overall_mean = without_noise(overall, overall_noise)
-    means = overall_mean + beside
+    means = overall_mean + offsets
     norms = means.square().sum(1, keepdim=True).sqrt()
     means = means * (longest / norms.clamp(min=longest))
     energies = means.square().sum(1)
@@ -180,7 +180,7 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
         spread=_spread(first, total, energy_of_means, longest),
         pull=RADIUS[frame.sides],
         poses=frame.poses,
-        each=1 if labels is None else labels.each,
+        classes_per_group=1 if labels is None else labels.classes_per_group,
     )
 
 
@@ -229,15 +229,15 @@ def _told_apart(
     """Means of classes about that of all, shrunk as far as they are noise, and the
     variance left in them.
     """
-    beside = first["sums"] / people[:, None] - overall
+    offsets = first["sums"] / people[:, None] - overall
     if len(people) == 1:
-        return beside, torch.zeros_like(overall)
+        return offsets, torch.zeros_like(overall)
     noise = (first["sums_noise"] / people).square()[:, None]
-    local_squares = smoothed(beside.square().mean(0))
+    local_squares = smoothed(offsets.square().mean(0))
     signal = (local_squares - noise.mean()).clamp(min=0)
     weight = signal / (signal + noise).clamp(min=1e-300)
     noise_left = weight.square() * noise
-    return beside * weight, noise_left.mean(0)
+    return offsets * weight, noise_left.mean(0)
 
 
 @dataclass(frozen=True)
@@ -513,11 +513,11 @@ def _network(
     cell_means = centre.means.repeat_interleave(cells, 0)
     cell_means[:, :features] += _to_classes(means, centre, cells) @ kept.basis.T
     shares = people / people.sum()
-    if centre.each > 1:
+    if centre.classes_per_group > 1:
         group_people = people.view(-1, cells)
         within = group_people / group_people.sum(1, keepdim=True)
         class_shares = centre.people / centre.people.sum()
-        grouped_shares = class_shares.view(-1, centre.each)
+        grouped_shares = class_shares.view(-1, centre.classes_per_group)
         shares = (grouped_shares[:, :, None] * within[:, None, :]).flatten()
     with torch.no_grad():
         network.shares.copy_(shares)
@@ -530,7 +530,7 @@ def _network(
 
 def _to_classes(values: Tensor, centre: Centres, cells: int) -> Tensor:
     """Values of every group's cells, (groups · cells, …), as those of every class's."""
-    if centre.each == 1:
+    if centre.classes_per_group == 1:
         return values
     grouped = values.view(-1, cells, *values.shape[1:])
-    return grouped.repeat_interleave(centre.each, 0).flatten(0, 1)
+    return grouped.repeat_interleave(centre.classes_per_group, 0).flatten(0, 1)

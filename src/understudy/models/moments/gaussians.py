@@ -94,14 +94,14 @@ class FrameValues(nn.Module):
         return matrix.float()
 
     @property
-    def beside(self) -> int:
+    def tail_normals(self) -> int:
         """How many normals a row takes beside those of its directions."""
         of_bursts = 1 if self.frame.sides == 1 else 0
         return self.frame.features + of_bursts
 
     def varied(self, means: Tensor, cell: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Coefficients of rows of these cells (n,) about their means, by normals (n, k)
-        and (n, beside).
+        and (n, tail_normals).
         """
         features = self.frame.features
         noise = v[:, :features] * self.tail
@@ -174,7 +174,7 @@ class CellGaussians(FrameValues, InFrame):
         self.shares = nn.Parameter(shares)
         self.means = nn.Parameter(means)
         self.make_frame(frame, count, directions)
-        self.latent = 1 + directions + self.beside
+        self.latent = 1 + directions + self.tail_normals
 
     def pick(self, z: Tensor) -> Tensor:
         """The cell of each latent point: (n,)."""

@@ -80,7 +80,7 @@ class Labels:
         return math.prod(self.sizes)
 
     @property
-    def each(self) -> int:
+    def classes_per_group(self) -> int:
         return self.combinations // self.sizes[0]
 
     @property
@@ -261,7 +261,7 @@ class ByLabels:
     people: Tensor  # (combinations,)
     whole: Tensor  # (features,): the mean of all rows
     whole_noise: float
-    beside: Tensor  # (combinations, features): their means about it
+    offsets: Tensor  # (combinations, features): their means about it
 
 
 def by_labels(first: Released, labels: Labels) -> ByLabels:
@@ -297,7 +297,7 @@ def _by_combination(
         people=people,
         whole=whole,
         whole_noise=noise * math.sqrt(int(populated.sum())) / total,
-        beside=design @ effects,
+        offsets=design @ effects,
     )
 
 
@@ -324,7 +324,7 @@ def _by_level(
         people=people,
         whole=whole,
         whole_noise=noise * math.sqrt(labels.levels) / n_labels / total,
-        beside=levels @ effects,
+        offsets=levels @ effects,
     )
 
 

@@ -107,8 +107,8 @@ class TiedGaussians(Network):
         self.arrays = nn.ModuleList(
             TiedArray(part, width, self.classes) for part in arrays
         )
-        beside = sum(array.beside for array in self.own)
-        self.latent = 1 + len(self.sizes) + directions + beside
+        tail_normals = sum(array.tail_normals for array in self.own)
+        self.latent = 1 + len(self.sizes) + directions + tail_normals
 
     @property
     def own(self) -> list[TiedArray]:
@@ -137,10 +137,10 @@ class TiedGaussians(Network):
         else:
             classes = levels[:, self.label]
         directions = [array.part.directions for array in self.own]
-        beside = [array.beside for array in self.own]
+        tail_normals = [array.tail_normals for array in self.own]
         _, independent, *tails = torch.split(
             z,
-            [1 + len(self.sizes), sum(directions), *beside],
+            [1 + len(self.sizes), sum(directions), *tail_normals],
             dim=1,
         )
         mixed = torch.split(independent @ self.mixing.T, directions, dim=1)

@@ -233,7 +233,7 @@ class MixtureOfChains(Network):
             self.register_buffer(name, weights, persistent=False)
 
     @property
-    def each(self) -> "tuple[MixtureOfChains, ...]":
+    def mixtures(self) -> "tuple[MixtureOfChains, ...]":
         return (self,)
 
     def person_odds(self) -> tuple[Tensor, Tensor]:
@@ -306,7 +306,7 @@ class MixtureOfChains(Network):
             following: Tensor = steps @ event.view(self.chains, self.states, -1)
             return event.T @ following.flatten(0, 1) / self.kinds
 
-        known = self._known(own, number)
+        known = self._people_odds(own, number)
         pairs = self._people(known, own, number)
         within = event.T @ (held.sum(0).reshape(-1, 1) * event) / self.kinds
         if kept is not None:
@@ -325,10 +325,10 @@ class MixtureOfChains(Network):
     def rows(self, z: Tensor) -> Tensor:
         uniforms = torch.special.ndtr(z[:, 0].double())
         kind = uniforms.mul(self.kinds).long()
-        known = self._known(*self.person_odds())
+        known = self._people_odds(*self.person_odds())
         return known[kind.clamp(max=self.kinds - 1)]
 
-    def _known(self, own: Tensor, number: Tensor) -> Tensor:
+    def _people_odds(self, own: Tensor, number: Tensor) -> Tensor:
         """The odds of people's columns, side by side: a person without events has no
         first time.
         """

@@ -414,7 +414,7 @@ class _Part:
         in_empty_cells = (gram * self.empty).sum()
         return pairs.sum() / 4 + (in_empty_cells + single.sum()) / 2
 
-    def left(self, gram: Tensor) -> tuple[float, bool, float]:
+    def residual(self, gram: Tensor) -> tuple[float, bool, float]:
         """The squared residuals over the noise's; whether no table has more than noise;
         people in empty cells.
         """
@@ -450,14 +450,14 @@ def _descend(
         chain = TogetherTables(
             tuple(
                 member.tables(*own)
-                for member, own in zip(mixture.each, rules, strict=True)
+                for member, own in zip(mixture.mixtures, rules, strict=True)
             )
         )
         grams = [part.of(chain) for part in parts]
         if step == end or step % _EVERY == 0:
             with torch.no_grad():
                 left = [
-                    part.left(gram)
+                    part.residual(gram)
                     for part, (gram, _) in zip(parts, grams, strict=True)
                 ]
             residual = sum(squares for squares, _, _ in left) / cells

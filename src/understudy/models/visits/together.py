@@ -82,26 +82,26 @@ class ChainsTogether(Network):
 
     @property
     def kinds(self) -> int:
-        return self.each[0].kinds
+        return self.mixtures[0].kinds
 
     @property
-    def each(self) -> tuple[MixtureOfChains, ...]:
+    def mixtures(self) -> tuple[MixtureOfChains, ...]:
         return tuple(
             member for member in self.members if isinstance(member, MixtureOfChains)
         )
 
     def rows(self, z: Tensor) -> Tensor:
-        return torch.cat([member.rows(z) for member in self.each], 1)
+        return torch.cat([member.rows(z) for member in self.mixtures], 1)
 
     def draw(self, n: int, uniform: Callable[[int], Tensor]) -> tuple[VisitCodes, ...]:
         """`n` people, and their events of every kind."""
         kind = some_kinds(n, self.kinds, uniform)
-        return tuple(member.draw_of(kind, uniform) for member in self.each)
+        return tuple(member.draw_of(kind, uniform) for member in self.mixtures)
 
     def describe(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
-            "members": [member.describe() for member in self.each],
+            "members": [member.describe() for member in self.mixtures],
         }
 
     @classmethod

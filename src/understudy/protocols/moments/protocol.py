@@ -199,7 +199,9 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
         stages.check_basis(terms["basis"], self.frame.features)
         in_range(0, min(MOST_BITS, terms["basis"].shape[1]), bits=terms["bits"])
         whole(**{"bits + 1": terms["bits"] + 1})
-        return stages.Within(**terms, scale=scale, each=self.labels.each)
+        return stages.Within(
+            **terms, scale=scale, classes_per_group=self.labels.classes_per_group
+        )
 
     def _pulled(self, terms: Terms) -> Frame:
         return (

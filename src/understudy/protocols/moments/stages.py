@@ -327,11 +327,11 @@ class Within(Sums):
     scale: int
     # classes that share second moments, one after the other: those with one level of
     # the first label
-    each: int = 1
+    classes_per_group: int = 1
 
     @property
     def cells(self) -> int:
-        return len(self.means) // self.each << self.bits
+        return len(self.means) // self.classes_per_group << self.bits
 
     @property
     def directions(self) -> int:
@@ -356,7 +356,9 @@ class Within(Sums):
         y = _about(self.means, rows)[:, : len(self.basis)]
         u = turned(y, self.basis)
         signs = (u[:, : self.bits] > 0) @ (1 << np.arange(self.bits))
-        cells = (rows.classes // self.each << self.bits) + signs.astype(np.int64)
+        cells = (rows.classes // self.classes_per_group << self.bits) + signs.astype(
+            np.int64
+        )
         moments = packed(
             cell_moments(
                 bounded(u, float(self.radius), self.scale),

@@ -176,7 +176,7 @@ def drawn_finely(
             [*map(parts_of, part.person_schema.columns)],
             [*map(parts_of, part.event_schema.columns)],
         )
-        for member, part in zip(network.each, schema.parts, strict=True)
+        for member, part in zip(network.mixtures, schema.parts, strict=True)
     ]
     within = measurements.stage("fine").within  # type: ignore[attr-defined]
     sampled = replace(within.on_bins(finer).schema, rules=schema.rules)
