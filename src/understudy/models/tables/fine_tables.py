@@ -23,10 +23,12 @@ Edges: a total below 1 counts as 1, and then all is noise; leaves need not fill 
 node.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,16 +42,22 @@ _UNLIKE = 0.5  # of what a smooth law expects in a node, so much it may be off b
 _LIKE = 8.0
 _ALONE = 5.0  # in log-odds: against one that stands out where nobody else is
 _CERTAIN = 12.0  # deviations: one that stands out by more is as certain
-# deviations of people at an end, whose room is compared with that of a window of people
-# before them: their ratio is a quarter for an even law, 1.4 for an exponential one
-_FEW = 1.5
-_WINDOW = 6.0
-# deviations of people cut off at an end: at most, and times that ratio. With .5, p99 of
-# log-normal numbers falls by 2 % more (tests/models/test_atoms.py)
-_SHARP = 2.5
-_TAIL = 0.3
-_PART = 0.015  # of all people, at most: tables of 500 people are hardly cut
-_FLAT = 0.5  # of that ratio: with less, a law that reaches a bound ends there
+# deviations of people in the tail of which halves are taken, at most and at least: with
+# 60 flat laws lose more, with 36 more is left that noise puts far out
+_TAIL = 45.0
+_SHORTEST = 4.0
+_HALVES = 0.5  # deviations of people, down to which halves are extrapolated
+_SHRUNK = 0.85  # of the ratio of two halves, as noise makes tails longer
+_NEAR = 0.6  # of the last half that was seen: an end no further out is as good
+# deviations of people cut off at an end: at most, down to a ratio, and at least; in
+# between by a power of it. An even law has a ratio of a half, an exponential one of 1
+_CUT = 2.5
+_SHRINKS = 0.65
+_LEAST = 0.3
+_POWER = 6.0
+_PART = 0.02  # of all people, at most: tables of 500 people are hardly cut
+_NOBODY = 1e-6  # deviations of people, as rounding leaves them
+_AMONG = 2.0  # times those cut off: among so many before the end they are put
 
 
 def layer_sizes(leaves: int, fan: int) -> list[int]:
@@ -253,32 +261,53 @@ def _drawn_to_law(
 
 
 def _without_ends(leaves: Tensor, edges: Tensor, noise: float) -> Tensor:
-    """The same people without the first and the last leaves that have so few of them
-    together as noise may have put there.
-
-    The longer a tail, the fewer are cut. They are put among those before the end.
+    """The same people without the first and the last leaves in which so few of them are
+    as noise may have put there, further out than the law goes before them.
     """
     upwards = _without_last(leaves, edges, noise)
     return _without_last(upwards.flip(0), -edges.flip(0), noise).flip(0)
 
 
 def _without_last(leaves: Tensor, edges: Tensor, noise: float) -> Tensor:
-    above = leaves.flip(0).cumsum(0).flip(0)
-    if not noise or float(above[0]) <= (_FEW + _WINDOW) * noise:
+    """The same people without those past the end that the law has by its last halves
+    (Pickands, Ann. Statist. 1975): where half as many people are further out by a step,
+    and half of these by another, the ratio of both steps gives all others.
+
+    The less steps shrink, the fewer are cut off. They are put shortly before the end.
+    What lies within a number that half of all people share tells nothing.
+    """
+    above = torch.cat([leaves.flip(0).cumsum(0).flip(0), leaves.new_zeros(1)]) / noise
+    last = int((above > _NOBODY).sum())
+    leaves = torch.where(torch.arange(len(leaves)) < last, leaves, 0)
+    middle = int((above > above[0] / 2).sum())
+    many = min(_TAIL, float(above[middle]))
+    if many < _SHORTEST:
         return leaves
-    # beyond which leaves few people are, and where a window before these begins
-    few = int((above > _FEW * noise).sum())
-    start = int((above > (_FEW + _WINDOW) * noise).sum()) - 1
-    last = int((above > 0).sum())
-    tail = float(edges[last] - edges[few]) / float(edges[few] - edges[start])
-    if last == len(leaves) and tail < _FLAT:  # a bound is as good an end
+    quarter = many / 4
+    first, second, third = np.interp(
+        (-many, -many / 2, -quarter), -above.numpy(), edges.numpy()
+    )
+    if second <= first:
         return leaves
-    lost = noise * min(_SHARP, _TAIL / max(tail, 1e-9))
-    end = int((above > min(lost, _PART * float(above[0]))).sum())
+    ratio = (third - second) / (second - first)
+    halves = math.ceil(math.log2(quarter / _HALVES))
+    steps = (third - second) * (_SHRUNK * ratio) ** np.arange(1, halves + 1)
+    end = third + steps.sum()
+    if float(edges[last]) <= end + _NEAR * (third - second):
+        return leaves
+
+    lost = _CUT * min(1.0, (_SHRINKS / max(ratio, 1e-9)) ** _POWER)
+    lost = min(max(lost, _LEAST), _PART * float(above[0]))
+    within = int((edges <= end).sum())
+    stop = max(within, int((above > lost).sum()))
+    if stop >= last:
+        return leaves
+    past = float(above[stop])
+    start = int((above > min(_AMONG * past, quarter)).sum()) - 1
     kept = leaves.clone()
-    kept[end:] = 0
-    among = kept[start:end].clamp(max=noise)
-    kept[start:end] += among * (leaves[end:].sum() / among.sum())
+    kept[stop:] = 0
+    among = kept[start:stop].clamp(max=noise)
+    kept[start:stop] += among * (past * noise / among.sum())
     return kept
 
 
