@@ -282,11 +282,11 @@ def short_fits() -> Iterator[None]:
         [config.__init__ for config in (Gram, Aggregators, OneReport, Tied)], few
     )
     changed |= {OfferedGram.added: few, Generator.classifier: {"rows": 2_000}}
+    changed |= {target_effects.with_effects: {"rows": 1_000}}
     with pytest.MonkeyPatch.context() as patch:
         for function, defaults in changed.items():
             for name, value in defaults.items():
                 patch.setitem(function.__kwdefaults__, name, value)
-        patch.setattr(target_effects, "_ROWS", 1_000)
         patch.setattr(counted, "_CLASSIFIER_ROWS", 2_000)
         patch.setattr(released, "_STEPS", 20)
         for name, few in (("_STEPS", 4), ("_TURNS", 1)):

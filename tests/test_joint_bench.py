@@ -22,7 +22,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for setting, few in (("components", 32), ("steps", 100)):
         monkeypatch.setitem(gram.Config.__init__.__kwdefaults__, setting, few)
-    monkeypatch.setattr(target_effects, "_ROWS", 1_000)
+    defaults = target_effects.with_effects.__kwdefaults__
+    monkeypatch.setitem(defaults, "rows", 1_000)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from understudy.models.tables.empty_cells import _SHARED, _copulas, laws_of_pairs
+from understudy.models.tables.empty_cells import _CORRELATIONS, _copulas, laws_of_pairs
 from understudy.models.tables.fit_gram import fit_gram
 
 SIZES = (12, 10, 4)
@@ -47,7 +47,7 @@ def test_copulas_have_the_one_way_tables_and_more_on_the_diagonal_the_larger_r_i
     ways = ways_of()
     columns = columns_of()
     tables = list(_copulas(ways, columns, PEOPLE))
-    assert len(tables) == 2 * len(_SHARED)
+    assert len(tables) == 2 * len(_CORRELATIONS)
     for table in tables:
         torch.testing.assert_close(table, table.T)
         torch.testing.assert_close(
@@ -66,7 +66,7 @@ def test_a_band_is_found_under_noise_and_cells_far_from_it_are_empty(sign: int) 
     columns = columns_of()
     independent = independent_of(ways, columns)
     true = independent.clone()
-    band = list(_copulas(ways, columns, PEOPLE))[2 * _SHARED.index(0.98) + sign][
+    band = list(_copulas(ways, columns, PEOPLE))[2 * _CORRELATIONS.index(0.98) + sign][
         :12, 12:22
     ]
     true[:12, 12:22], true[12:22, :12] = band, band.T
@@ -85,9 +85,9 @@ def test_levels_without_order_and_weak_dependence_stay_independent() -> None:
     even = torch.full_like(ways, PEOPLE) / columns.sum(0)[columns.argmax(1)]
     mixed = independent_of(even, columns)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(3))
-    band = list(_copulas(even, columns, PEOPLE))[2 * _SHARED.index(0.98)][:12, 12:22][
-        order
-    ]
+    band = list(_copulas(even, columns, PEOPLE))[2 * _CORRELATIONS.index(0.98)][
+        :12, 12:22
+    ][order]
     mixed[:12, 12:22], mixed[12:22, :12] = band, band.T
     half = independent.clone()
     half[:12, 12:22] = (independent + list(_copulas(ways, columns, PEOPLE))[-2])[
@@ -105,7 +105,9 @@ def test_columns_that_rise_with_several_others_are_left_to_what_all_pairs_share(
     ways = ways_of(sizes)
     columns = columns_of(sizes)
     across = (columns @ columns.T) == 0
-    together = list(_copulas(ways, columns, PEOPLE))[2 * _SHARED.index(0.98)] * across
+    together = (
+        list(_copulas(ways, columns, PEOPLE))[2 * _CORRELATIONS.index(0.98)] * across
+    )
     independent = independent_of(ways, columns)
     lone = columns.argmax(1) < 2
     two = torch.where(lone[:, None] & lone, together, independent)

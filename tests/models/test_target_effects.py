@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from understudy.ground.errors import ConfigError
-from understudy.models.tables import target as target_effects
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.given_rules import Tie
 from understudy.models.tables.loss import Triple
@@ -243,10 +242,9 @@ def test_levels_that_were_fitted_as_one_have_the_same_effect() -> None:
     assert torch.equal(full.effects, torch.cat([two.effects[group], two.effects[9:]]))
 
 
-def test_a_fit_draws_its_target_by_effects_unless_there_are_rules_or_very_many_levels(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(target_effects, "_ROWS", 1_000)
+def test_a_fit_draws_its_target_by_effects_unless_there_are_rules_or_very_many_levels() -> (
+    None
+):
     gram = torch.eye(4) * 500 + (1 - torch.eye(4)) * 250
     own: dict[str, object] = {"noise": 1.0, "components": 8, "steps": 5, "seed": 0}
     assert fit_gram(gram, (2, 2), target=1, **own).target == 1  # type: ignore[arg-type]

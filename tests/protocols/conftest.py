@@ -20,6 +20,7 @@ def few_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Effects on a target are fitted to few drawn rows, smooth laws in few steps; how
     well is tested with the fits.
     """
-    monkeypatch.setattr(target_effects, "_ROWS", 1_000)
+    defaults = target_effects.with_effects.__kwdefaults__
+    monkeypatch.setitem(defaults, "rows", 1_000)
     for name, few in (("_STEPS", 4), ("_TURNS", 1)):
         monkeypatch.setattr(smooth_laws, name, few)

@@ -67,15 +67,9 @@ SURE = 3.0
 _SUREST = 16.0  # deviations: the highest threshold
 # people: so many in a cell that is surely empty cost 1, in log-likelihood, at most
 _STRAYS = 1.5
-_TURNS = 6  # of expectation and maximisation, for two numbers a pair
-_MARGINS = 5  # turns of proportional fitting
-_SOME = 1e-3  # probabilities lie so far from 0 and 1
-# of pairs that one hidden number moves
-_SHARED = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995)  # |r|
+# |r| of the copulas tried: below, a pair's noisy cells say enough by themselves
+_CORRELATIONS = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
 _CLEARLY_ORDERED = 5.0  # in log-likelihood: the gain over independence
-# f, in deviations: a node each twentieth
-_FARTHEST = 5.0
-_NODES = 201
 # of what parts a pair from independence: a copula that leaves no more is the pair, but
 # for noise
 _FITS = 0.1
@@ -214,9 +208,9 @@ class _Pairs:
         lying around `mean`.
         """
         cells = self.summed(torch.ones_like(mean)).clamp(min=1)
-        for _ in range(_TURNS):
+        for _ in range(6):  # two numbers a pair converge soon
             there = torch.sigmoid(self.log_odds(mean, share, floor))
-            share = (self.summed(there) / cells).clamp(_SOME, 1 - _SOME)
+            share = (self.summed(there) / cells).clamp(1e-3, 1 - 1e-3)
             floor = self._floor(there) if learn else floor
         return share, floor
 
@@ -248,10 +242,10 @@ class _Pairs:
         """Independent but for the floor, with the one-way tables that it leaves
         (Deming, Stephan 1940).
         """
-        held = torch.sigmoid(-self.log_odds(self.mean, share, floor)).clamp(min=_SOME)
+        held = torch.sigmoid(-self.log_odds(self.mean, share, floor)).clamp(min=1e-3)
         below = torch.where(self.known, (1 - held) * self.at(floor), 0)
         left = (self.ways[:, None] - below @ self.columns).clamp(min=0)  # (width, m)
-        table = with_margins(self.mean * held, left, self.columns, turns=_MARGINS)
+        table = with_margins(self.mean * held, left, self.columns, turns=5)
         return torch.minimum(
             table / held, torch.minimum(self.ways[:, None], self.ways[None, :])
         )
@@ -337,7 +331,7 @@ def _functions(
         sums.log() + highest
     )
     table = held * odds / (sums @ columns.T)
-    for _ in range(_MARGINS):
+    for _ in range(5):  # proportional fitting, to margins that nearly hold
         table = table * ways / (columns @ (columns.T @ table)).clamp(min=TINY)
         table = table * held / (table @ columns @ columns.T).clamp(min=TINY)
     return table, left
@@ -345,9 +339,8 @@ def _functions(
 
 def _copulas(ways: Tensor, columns: Tensor, total: float) -> Iterator[Tensor]:
     """All pairs for each r, in counts: (width, width) each."""
-    nodes = torch.linspace(
-        -_FARTHEST, _FARTHEST, _NODES, dtype=ways.dtype, device=ways.device
-    )
+    # ∫ over f by its values within five deviations, a twentieth apart
+    nodes = torch.linspace(-5.0, 5.0, 201, dtype=ways.dtype, device=ways.device)
     mass = torch.exp(-nodes.square() / 2)
     mass = (mass / mass.sum() * total).sqrt()[:, None]
     place = torch.arange(columns.shape[1], dtype=ways.dtype, device=ways.device)
@@ -355,7 +348,7 @@ def _copulas(ways: Tensor, columns: Tensor, total: float) -> Iterator[Tensor]:
     ends = torch.special.ndtri((ways.cumsum(0) / total - columns @ place).clamp(0, 1))
     # levels that begin where another one ends
     inner = (columns * columns.cumsum(0)).sum(1) > 1
-    for shared in _SHARED:
+    for shared in _CORRELATIONS:
         below = torch.special.ndtr(
             (ends - shared**0.5 * nodes[:, None]) / (1 - shared) ** 0.5
         )

@@ -72,7 +72,6 @@ _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _ON_FEWER = 300
 # of the people: so many rows, as if seen to keep the rules, make draws keep them
 _KEPT = 0.1
-_BETAS = (0.9, 0.99)  # of Adam
 # what a component has of its level, to begin with, in a column of which a law is known
 _PARTED = 0.97
 _JITTER = 0.5  # of the initial logits: enough for the components to part
@@ -226,7 +225,7 @@ def _descend(
         with_target = WithTarget(tables, mixture.sizes, target, scale, rules, triples)
     ways = tables.ways.float()
     ways_precision = (tables.ways_precision * scale).float()
-    adam = Adam([mixture.logits], lr=rate, betas=_BETAS)
+    adam = Adam([mixture.logits], lr=rate, betas=(0.9, 0.99))
     for step in range(steps + 1):
         law = rules.given(mixture.odds())
         own = law.own

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 TINY = 1e-30  # a divisor, or a probability, in place of 0
-_AT_ONCE = 1 << 12  # boxes times levels of a tie, of one component, at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,9 +333,8 @@ class Ruled:
         """
         inside = self._besides(tie, ()) / self._left(tie)[:, None]
         levels = sum(self.rules.sizes[column] for column in tie.columns)
-        for some in torch.split(
-            torch.arange(len(tie.allowed[0])), max(1, _AT_ONCE // levels)
-        ):
+        at_once = max(1, 4096 // levels)  # so that memory does not grow with them
+        for some in torch.split(torch.arange(len(tie.allowed[0])), at_once):
             cut = [
                 self._by_column[j][:, None, :]
                 * mask[some]

@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
-from understudy.models.network import Network, shapes_only
+from understudy.models.network import MOST_WEIGHTS, Network, shapes_only
 from understudy.models.tables.mixture import invert, one_hot
 
 # 512 MiB of doubles: a description from elsewhere cannot ask for more
-_MOST_PARAMETERS = 1 << 26
+_MOST_PARAMETERS = MOST_WEIGHTS // 4
 
 
 class Coded(NamedTuple):

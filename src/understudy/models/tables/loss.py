@@ -20,9 +20,8 @@ from understudy.models.tables.noisy_tables import RESOLUTION, NoisyMarginals, mo
 
 # least and most weight of a table's squares: their mean, over the noise's
 _STRESS = (0.1, 3.0)
-_EVERY = 5  # steps between two looks at what each table has left
 # tables that noise does not explain are given up where what they have left beyond it
-# did not fall by this part in so many looks
+# did not fall by this part in so many looks, one every five steps
 _PROGRESS = 0.1
 _PATIENCE = 12
 
@@ -152,7 +151,7 @@ class TwoWay:
         """
         left = (pairs - self.measured).square() * self.weight
         mean = float(left.sum() / self.cells)
-        stress = self.looks % _EVERY == 0
+        stress = self.looks % 5 == 0  # a look at each table costs a product
         self.looks = self.looks + 1
         if not stress and mean > self.least:
             return mean, False

@@ -358,8 +358,6 @@ _CHANCE = 0.02
 # columns with and without such people, besides those of the table: before anything was
 # counted
 _FEW_COLUMNS = 0.5, 1.0
-_TURNS = 12  # of expectation and maximisation
-_NEVER = 80.0  # so much lower are the log-odds of a level that is not drawn
 
 
 def all_that_was_counted(
@@ -405,7 +403,7 @@ def likely_nobody(counts: Tensor, deviations: Tensor, people: float) -> Tensor:
     with_some, without = _FEW_COLUMNS
     odds = some - none
     share = torch.tensor(0.5, dtype=torch.float64)
-    for _ in range(_TURNS):
+    for _ in range(12):  # expectation and maximisation
         likely = torch.sigmoid(odds + torch.logit(share))
         share = (likely.sum() + with_some) / (len(odds) + with_some + without)
     return odds + torch.logit(share) <= 0
@@ -479,12 +477,13 @@ def never_drawn(
     """The same mixture, changed in place, which draws none of these levels of each
     column.
     """
+    never = 80.0  # in log-odds, as far below any other level: e⁻⁸⁰ is drawn by nobody
     start = 0
     for column, (size, none) in enumerate(zip(network.sizes, levels, strict=True)):
         if none:
             block = network.logits[:, start : start + size]
-            block[:, list(none)] = block.max(1, keepdim=True).values - _NEVER
+            block[:, list(none)] = block.max(1, keepdim=True).values - never
             if column == network.target and network.effects is not None:
-                network.effects[:, list(none)] -= _NEVER
+                network.effects[:, list(none)] -= never
         start += size
     return network

@@ -38,9 +38,8 @@ from understudy.models.network import (
 )
 from understudy.models.tables.given_rules import Ruled
 
-# of [0, 1): a component's number may be added without rounding up to the next
+# the last number below 1 to which a component's number is added without rounding up
 _LAST = 1 - 2.0**-30
-_GOLDEN = 0.5 * (5**0.5 - 1)
 KEPT = 0.3  # of all rows: so many have the target by the odds of their component
 
 
@@ -233,7 +232,8 @@ def evenly(odds: Tensor, kinds: Tensor, uniform: Callable[[int], Tensor]) -> Ten
     """
     draw = torch.empty(len(odds), dtype=torch.float64)
     order = torch.argsort(kinds + odds[:, -1].clamp(max=_LAST))
-    draw[order] = (torch.arange(len(odds)) * _GOLDEN + uniform(1)) % 1
+    golden_section = 0.5 * (5**0.5 - 1)
+    draw[order] = (torch.arange(len(odds)) * golden_section + uniform(1)) % 1
     return (odds.cumsum(1)[:, :-1] <= draw[:, None]).sum(1).int()
 
 

@@ -51,17 +51,7 @@ from torch import Tensor
 
 from understudy.models.tables.given_rules import TINY
 
-_LENGTHS = (2.0, 5.0, 12.0, 30.0)  # ℓ, in levels
-_SHARES = (0.5, 0.9, 1.0)  # ρ
 _FEWEST = 5  # levels, below which an order has little to say
-# of the v that matches the second moments
-_FACTORS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
-_SWEEPS = 2  # over all columns: the best K of one depends on those of the others
-_AT_ONCE = 1 << 15  # cells: fewer take as long to be called for as to compute
-_EXACT = 1e-6  # stands in for the variance of exact counts
-# of filling what was not measured; of proportional fitting
-_TURNS = 3
-_MARGINS = 10
 
 # eigenvalues (…, levels), eigenvectors (…, levels, levels) of S
 _Axes = tuple[Tensor, Tensor]
@@ -86,7 +76,8 @@ def level_prior(
     is its outer product.
     """
     pairs = _Pairs(residual, noise, measured, expected, columns)
-    for _ in range(_SWEEPS):
+    # twice over all columns: the best K of one depends on those of the others
+    for _ in range(2):
         for column, axes in pairs.choices.items():
             best = int(pairs.likelihoods(column, axes).argmax())
             pairs.take(column, (axes[0][best], axes[1][best]))
@@ -145,7 +136,8 @@ class _Pairs:
         self.columns = columns
         self.measured = measured
         self.residual = torch.where(measured, residual, 0)
-        self.noise = torch.where(measured, noise, 1).clamp(min=_EXACT)
+        # exact counts, too, have a variance
+        self.noise = torch.where(measured, noise, 1).clamp(min=1e-6)
         self.basis = torch.eye(
             len(expected), dtype=expected.dtype, device=expected.device
         )
@@ -231,12 +223,17 @@ def _likeliest(
     square = turned.square()
     moment = summed((square - noise) * scale) / summed(scale.square()).clamp(min=TINY)
     moment = moment.clamp(min=0)
-    factors = torch.tensor(_FACTORS, dtype=moment.dtype, device=moment.device).view(
-        -1, *[1] * moment.ndim
-    )
+    # of the v that matches the second moments
+    factors = torch.tensor(
+        [0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0],
+        dtype=moment.dtype,
+        device=moment.device,
+    ).view(-1, *[1] * moment.ndim)
+    # fewer cells take as long to be called for as to compute
+    at_once = max(1, (1 << 15) // max(1, square.numel()))
     best_v = torch.zeros_like(moment)
     best = torch.full_like(moment, -torch.inf)
-    for some in torch.split(factors, max(1, _AT_ONCE // max(1, square.numel()))):
+    for some in torch.split(factors, at_once):
         total = spread_out(some * moment) * scale + noise
         likely, chosen = (summed(total.log() + square / total) / -2).max(0)
         best_v = torch.where(likely > best, some.view(-1)[chosen] * moment, best_v)
@@ -253,11 +250,12 @@ def _axes(expected: Tensor) -> _Axes:
     apart = (place[:, None] - place).abs()
     one = torch.eye(size, dtype=expected.dtype, device=expected.device)
     root = expected.sqrt()
-    lengths = [length for length in _LENGTHS if length < size]
+    lengths = [length for length in (2.0, 5.0, 12.0, 30.0) if length < size]  # ℓ
+    shares = (0.5, 0.9, 1.0)  # ρ
     kernels = [
         share * torch.exp(-apart / length) + (1 - share) * one
         for length in lengths
-        for share in _SHARES
+        for share in shares
     ]
     values, vectors = torch.linalg.eigh(root[:, None] * torch.stack(kernels) * root)
     return torch.cat([expected[None], values.clamp(min=0)]), torch.cat(
@@ -292,7 +290,7 @@ def pooled_tables(
 
 
 def with_margins(
-    tables: Tensor, margins: Tensor, columns: Tensor, turns: int = _MARGINS
+    tables: Tensor, margins: Tensor, columns: Tensor, turns: int = 10
 ) -> Tensor:
     """Two-way tables scaled by level so that they have, nearly, these margins with each
     column, (width, columns) or (width, 1); what is 0 stays 0.
@@ -317,7 +315,7 @@ def low_rank(residual: Tensor, deviation: Tensor, known: Tensor) -> Tensor:
     noise = (torch.where(known, deviation, 0) * draw).triu()
     edge = max(float(torch.linalg.eigvalsh(noise + noise.triu(1).T)[-1]), 0.0)
     part = torch.zeros_like(residual)
-    for _ in range(_TURNS):
+    for _ in range(3):  # filling what was not measured
         values, vectors = torch.linalg.eigh(torch.where(known, residual, part))
         out = values > edge
         kept = vectors[:, out]

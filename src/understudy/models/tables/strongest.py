@@ -72,7 +72,6 @@ def pair_strength(tables: NoisyMarginals) -> Tensor:
 
 
 _NOISE = 1.0  # of the people: what a table's noise may add up to
-_LEAST = 1e-9  # frequency of a cell
 
 
 def strongest_triples(
@@ -125,7 +124,7 @@ def information(
     blocks = blocks_of(sizes)
     found = []
     for column, block in enumerate(blocks):
-        joint = plain[block, blocks[target]].clamp(min=_LEAST)
+        joint = plain[block, blocks[target]].clamp(min=1e-9)
         joint = joint / joint.sum()
         apart = torch.outer(joint.sum(1), joint.sum(0))
         found.append(
@@ -137,7 +136,6 @@ def information(
 # Threes
 
 _BEYOND = 4.0  # deviations of noise and chance
-_ROUNDS = 40  # of the fit of three halves to their pairs
 _TWO = [*map(list, combinations(range(3), 2))]
 
 
@@ -148,7 +146,7 @@ def halves(tables: NoisyMarginals, sizes: Sequence[int]) -> Tensor:
     ways = tables.ways.cpu().clamp(min=0)
     upper = list[Tensor]()
     for block, size in zip(blocks_of(sizes), sizes, strict=True):
-        share = ways[block] / ways[block].sum().clamp(min=_LEAST)
+        share = ways[block] / ways[block].sum().clamp(min=1e-9)
         off = (share.cumsum(0)[: max(1, size - 1)] - 0.5).abs()
         one_off = float((share.max() - 0.5).abs())
         levels = torch.arange(size)
@@ -224,9 +222,9 @@ def _without_effect(single: Tensor, both: Tensor) -> Tensor:
         pairs.append(
             (
                 (1 + lone + both[:, number, None, None] * torch.outer(sign, sign)) / 4
-            ).clamp(min=_LEAST)
+            ).clamp(min=1e-9)
         )
-    for _ in range(_ROUNDS):
+    for _ in range(40):
         for pair, axis in zip(pairs, (3, 2, 1), strict=True):
-            cells = cells * (pair / cells.sum(axis).clamp(min=_LEAST)).unsqueeze(axis)
+            cells = cells * (pair / cells.sum(axis).clamp(min=1e-9)).unsqueeze(axis)
     return torch.einsum("nabc,a,b,c->n", cells, sign, sign, sign) / cells.sum((1, 2, 3))

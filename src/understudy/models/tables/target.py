@@ -49,19 +49,11 @@ from understudy.models.tables.noisy_tables import NoisyMarginals
 
 MOST_LEVELS = 4
 _TRUST = 0.6  # of a pair's precision
-_FITTING = 15  # of proportional fitting
-_LEAST = 1e-7  # frequency of a cell, to begin with
 MOST_TOLD = 16  # levels of a target
-# rows that are drawn; fewer where they have more cells in all
-_ROWS = 20_000
-_CELLS = 4_000_000
 _RIDGE = 1.0  # rows' worth of evidence that an effect is 0
-_STEPS = 300
-_NEAR = 1e-6  # of all rows: what a table's cell may be off by
 # of a strength, and of its logarithm around 0 before any table is looked at
 _STRONGEST = 4.0
 _SPREAD = 0.5
-_TURNS = 20  # that leave the target's levels their shares
 
 
 class WithTarget:
@@ -81,7 +73,7 @@ class WithTarget:
         blocks = blocks_of(sizes)
         block = blocks[target]
         pairs = tables.plain(tables.target)
-        pairs = ((pairs + pairs.T) / 2).clamp(min=_LEAST)
+        pairs = ((pairs + pairs.T) / 2).clamp(min=1e-7)
         rarer = tables.ways[block].sort().indices[:-1]
         joint = without_interaction(pairs, tables.columns, pairs[:, block])
         self.tables = joint[rarer].float()
@@ -131,7 +123,7 @@ def without_interaction(pairs: Tensor, columns: Tensor, target: Tensor) -> Tenso
     """
     with_y = target.T[:, :, None]
     joint = with_y * with_y.mT
-    for _ in range(_FITTING):
+    for _ in range(15):
         joint = joint * ((with_y / (joint @ columns).clamp(min=TINY)) @ columns.T)
         joint = joint * (columns @ (with_y.mT / (columns.T @ joint).clamp(min=TINY)))
         joint = joint * (pairs / joint.sum(0).clamp(min=TINY))
@@ -148,23 +140,24 @@ def with_effects(
     together: Sequence[Sequence[int]],
     uniform: Callable[[int], Tensor],
     tables: NoisyMarginals | None = None,
+    *,
+    rows: int = 20_000,
 ) -> MixtureOfProducts:
     """The mixture, whose rows' target is drawn by their other columns, and two
-    `together`, as `tables` say.
+    `together`, as `tables` say. The effects are those of so many `rows` that it draws,
+    or fewer where these have very many cells.
     """
     told = MixtureOfProducts(mixture.sizes, mixture.components, target, together).to(
         mixture.logits.device
     )
-    levels = mixture.levels(min(_ROWS, 1 + _CELLS // len(mixture.sizes)), uniform)
+    rows = min(rows, 1 + 4_000_000 // len(mixture.sizes))
+    levels = mixture.levels(rows, uniform)
     block = blocks_of(mixture.sizes)[target]
-    rows = one_hot(levels.long(), mixture.sizes)
+    others = one_hot(levels.long(), mixture.sizes)
+    others[:, block] = 0
     odds = mixture.odds().detach().cpu()
-    rows[:, block] = 0
-    chance = (
-        (torch.softmax(rows @ odds.clamp(min=TINY).log().T, 1) @ odds[:, block])
-        .double()
-        .numpy()
-    )
+    components = torch.softmax(others @ odds.clamp(min=TINY).log().T, 1)
+    chance = (components @ odds[:, block]).double().numpy()
     count = sum(mixture.sizes) + sum(
         mixture.sizes[a] * mixture.sizes[b] for a, b in told.together
     )
@@ -215,7 +208,8 @@ def _likeliest(rows: "csr_array", chance: NDArray[Any]) -> NDArray[Any]:
         start,
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": _STEPS, "gtol": _NEAR},
+        # a table's cell may be off by 10⁻⁶ of all rows
+        options={"maxiter": 300, "gtol": 1e-6},
     )
     effects: NDArray[Any] = found.x.reshape(shape) + mean
     return effects
@@ -272,7 +266,7 @@ def _tilt(odds: NDArray[Any], share: NDArray[Any]) -> NDArray[Any]:
     these shares of the levels.
     """
     tilt = np.ones(len(share))
-    for _ in range(_TURNS):
+    for _ in range(20):
         had = tilt * (odds.T @ (1 / (odds @ tilt))) / len(odds)
         tilt *= share / had.clip(TINY)
     return tilt
