@@ -42,6 +42,7 @@ from understudy.models.tables.trees import Trees, TreesRead, levels_counted, run
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.ring import Ring
+from understudy.protocols.core.union import check_two
 from understudy.protocols.gram.layout import Layout, Names
 from understudy.protocols.gram.settings import (
     AGAIN,
@@ -157,6 +158,7 @@ class Gram(Study[TableRows]):
         "max_colluding",
         "max_holders_per_person",
         "products",
+        "alignment",
     )
     lasting: ClassVar[tuple[str, ...]] = ("fine", "pairs")
     # only the pairs of columns that are with different groups
@@ -175,6 +177,12 @@ class Gram(Study[TableRows]):
                     f"{', '.join(names)} are not three columns of one holder.",
                     effect=Effect.NOTHING_CHARGED,
                 )
+        if self.union:
+            check_two(self.grid.groups)
+            raise ConfigError(
+                'alignment = "union": gram fits no tables over a union yet.',
+                effect=Effect.NOTHING_CHARGED,
+            )
         self.layout.check_width()
         self.grid.check_max_holders_per_person(config.max_holders_per_person)
         self.remeasured = self._remeasured()

@@ -171,6 +171,14 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         "the others' rows if holders follow the protocol",
     )
 
+    alignment: str = setting(
+        "intersection",
+        choice("intersection", "union"),
+        "over columns, whose rows count: people whom all holders have, and who these "
+        "are is disclosed to the holders; or, of two holders, all whom either has, and "
+        "nobody learns who is shared",
+    )
+
     @property
     def most_triples(self) -> int:
         """How many three-way tables with the target are chosen at most: as is set, and

@@ -50,7 +50,7 @@ from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.sums import KeyPair, blind, connect, fingerprint
 from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
-from understudy.protocols.core.alignment import AlignedParty
+from understudy.protocols.core.union import INTERSECTION, UnitedParty
 from understudy.protocols.joint import messages as said
 from understudy.protocols.joint.parts import counted_in_parts
 from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of
@@ -191,8 +191,8 @@ class JointParty(Party):
         return said.Begun(
             people=Public(
                 self.stated_people,
-                "the size of the intersection, outside ε; over rows the number "
-                "stays here",
+                "the size of the intersection, outside ε, or the padded length of a "
+                "union, within ε; over rows the number stays here",
             ),
             needed=Public(
                 self.needed,
@@ -474,6 +474,7 @@ class JointParty(Party):
                 self.held,
                 self._shared_people(),
                 lambda: SecureRng(self._drawn_by),
+                self._union_places(),
             )
             self._counted_rows = self.study.rows(held)
         return self._counted_rows
@@ -490,6 +491,9 @@ class JointParty(Party):
         return ()
 
     def _shared_people(self) -> "Table | None":
+        return None
+
+    def _union_places(self) -> NDArray[Any] | None:
         return None
 
     def _shared_with(self, chunks: list[Chunk]) -> dict[str, bytes]:
@@ -537,24 +541,47 @@ class JointParty(Party):
                 products.load_state_dict(held["products"])
 
 
-class AlignedJointParty(JointParty, AlignedParty):
+class AlignedJointParty(JointParty, UnitedParty):
     """The same where holders may have other columns of the same people: the schemas
-    show it.
+    show it. Of a union every holder has rows of some of the people alone, at their
+    places.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *AlignedParty.messages,
+        *UnitedParty.messages,
         *said.MESSAGES,
         said.Swap,
         said.Swapped,
     )
 
+    @property
+    def alignment(self) -> str | None:
+        agreed = getattr(self, "agreed", {})
+        return agreed.get("alignment", INTERSECTION) if agreed else None
+
     @staticmethod
     def _roster(study: type[Study[Any]], rows: Any) -> tuple[Any, ...]:
         return (study.roster(rows),)
 
+    def _take_up(self, ask: said.Begin) -> None:
+        super()._take_up(ask)
+        if self.study.union != self.united:
+            self.forget()
+            raise MessageError(
+                f"{self.name}: its people were aligned otherwise than the settings "
+                "say.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
+            )
+
     def _shared_people(self) -> "Table | None":
         return self.aligned if self.split else None
+
+    @property
+    def _people(self) -> int | None:
+        return self.people_in_union if self.split else None
+
+    def _union_places(self) -> NDArray[Any] | None:
+        return self.places if self.study.union else None
 
     def _shared_with(self, chunks: list[Chunk]) -> dict[str, bytes]:
         return self.shared_with(chunks)

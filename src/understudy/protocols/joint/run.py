@@ -39,6 +39,14 @@ OUTSIDE_GRID = (
     "person, and to the server how many people each combination of parties has",
 )
 
+OUTSIDE_UNION = (
+    "the schema: columns, levels and bounds are public",
+    "the size and the timing of messages, up to made-up people: how many people each "
+    "party has, and how many they share, is within ε",
+    "whom the parties share against a party, or a server in a party's place, that "
+    "departs from the protocol: it can test ids of its choice",
+)
+
 
 def family(study: type[Study[Any]], *, aligned: bool = True, **more: Any) -> Protocol:
     """The protocol of a study. `aligned`: columns may be split, so that people are
@@ -91,6 +99,7 @@ def forecast(
     if study.encrypted and people is not None:
         study.check_bits(study.ring(people, noise).bits)
     spend = sum(map(pricing.spend, range(len(noise)), noise), Counter(study.answers))
+    spend += Counter(study.lengths(budgets.values()))
     once = study.grid.partition != "rows" or pricing.moves > 1
     pays = (
         "this once, for all holders together" if once else "at the holder who has them"
@@ -196,10 +205,14 @@ def statement(measurements: Measurements, parties: Parties) -> PrivacyStatement:
     ]
     min_holders = 0 if record.ended else getattr(study.config, "min_holders", None)
     paid = settled(parties, there, min_holders=min_holders)
-    gone = dict.fromkeys(VIEWS, sum(spends, Counter(study.answers)))
+    budgets = [info["budget"] for info in record.begun.values()]
+    lengths = study.lengths(Budget(**each) for each in budgets if each is not None)
+    gone = dict.fromkeys(VIEWS, sum(spends, Counter(study.answers) + Counter(lengths)))
     outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[
         study.grid.partition
     ]
+    if study.union:
+        outside = OUTSIDE_UNION
     parts = tuple(
         PartyPrivacy.stated(
             name,

@@ -24,6 +24,7 @@ from understudy.privacy.accounts.accounting import DpEvent, epsilon
 from understudy.protocols.core import Ask, Parties, Progress, Watcher, public_values
 from understudy.protocols.core.alignment import align_grid
 from understudy.protocols.core.loop import Checkpoint, Present
+from understudy.protocols.core.union import align_union
 from understudy.protocols.joint.measurements import Begun, Measurements, Record
 from understudy.protocols.joint.messages import Agree, Begin, Propose, Release
 from understudy.protocols.joint.products import (
@@ -244,7 +245,8 @@ class _Server:
 
     def over_columns(self, begin: Begin) -> Record:
         """Align, and agree with all of them; the seeds of their masks go with it."""
-        cells = align_grid(self.parties, self.study.grid.groups)
+        align = align_union if self.study.union else align_grid
+        cells = align(self.parties, self.study.grid.groups)
         begun = public_values(self.parties.ask(begin))
         _same_number(begun, cells)
         cell_holders = [[people, list(holders)] for holders, people in cells.items()]

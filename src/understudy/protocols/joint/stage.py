@@ -19,7 +19,7 @@ all terms that the study accepts.
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -34,8 +34,15 @@ from understudy.ground.check import nearest
 from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.ground.pack import Value
 from understudy.privacy.accounts.budget import ADJACENCIES, Budget
+from understudy.privacy.accounts.events import Spend, flatten
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Ring
+from understudy.protocols.core.union import (
+    INTERSECTION,
+    UNION,
+    lengths_event,
+    without_lengths,
+)
 from understudy.protocols.joint.pricing import (
     BlockSpec,
     Pricing,
@@ -140,13 +147,15 @@ class Holding:
     split, and a generator. `aligned`: the table (or the roster, `data.kinds`) of the
     shared people in the common order; None over rows. `drawing`: of a session. What
     draws among rows draws by it, when it counts: the same ones under the same masks,
-    whatever state the party is put back to.
+    whatever state the party is put back to. `in_union`: of a union, where each row's
+    person is among all people; the rows are then all that the holder has.
     """
 
     name: str
     rows: Any
     aligned: "Table | None"
     drawing: Callable[[], Rng]
+    in_union: NDArray[Any] | None = None
 
     @property
     def places(self) -> NDArray[Any]:
@@ -217,6 +226,12 @@ class Study(ABC, Generic[R]):
         return Grid((tuple(self.schemas),))
 
     @property
+    def union(self) -> bool:
+        """Whether people are those whom any holder has, and not those whom all have."""
+        alignment = getattr(self.config, "alignment", INTERSECTION)
+        return len(self.grid.groups) > 1 and alignment == UNION
+
+    @property
     def encrypted(self) -> bool:
         """Whether products are made of encrypted rows, and not of masks that are
         dealt.
@@ -251,12 +266,20 @@ class Study(ABC, Generic[R]):
             )
 
     def needed(self, budget: Budget, people: int | None) -> list[float]:
-        """The noise of every release that this budget needs, beside what answers under
-        encryption cost.
+        """The noise of every release that this budget needs, beside what lengths and
+        answers under encryption cost.
         """
-        return self.pricing.needed(
-            without_answers(budget) if self.encrypted else budget, people
-        )
+        if self.union:
+            budget = without_lengths(budget)
+        if self.encrypted:
+            budget = without_answers(budget)
+        return self.pricing.needed(budget, people)
+
+    def lengths(self, budgets: Iterable[Budget]) -> Spend:
+        """What the lengths of a union cost holders with these budgets."""
+        if not self.union or not self.config.private:
+            return {}
+        return flatten(lengths_event([*budgets]))
 
     def composition(self) -> dict[str, Any]:
         """How the price is to be read (`PriceTerms`): holders of columns share their
