@@ -30,18 +30,18 @@ def test_a_curve_has_a_row_for_each_round_that_was_evaluated(
     assert rows[0]["dims"] == 650
 
 
-@pytest.mark.parametrize("cohort", [20, 1000])
+@pytest.mark.parametrize("clients_per_round", [20, 1000])
 def test_a_group_is_of_the_asked_size_or_of_all_clients(
-    load_bench: Callable[..., ModuleType], cohort: int
+    load_bench: Callable[..., ModuleType], clients_per_round: int
 ) -> None:
     group = load_bench("sign_ds", "group")
     row: dict[str, Any] = group.measure(
-        JOB | {"study": "group", "cohort": cohort, "rounds": 1}
+        JOB | {"study": "group", "clients_per_round": clients_per_round, "rounds": 1}
     )
     assert set(row) == set(group.FIELDS)
     assert row["clients"] == 143
     assert row["up_bytes_per_report"] > 0
-    assert row["cohort"] == cohort
+    assert row["clients_per_round"] == clients_per_round
 
 
 def test_shares_are_between_the_random_one_and_one(

@@ -145,7 +145,7 @@ def run(job: dict[str, Any]) -> tuple[Result, int, float]:
         job[key] for key in ("task", "method", "seed", "rounds")
     )
     people, test, clients = load(task, job["data"], seed)
-    clients_per_round = min(job.get("cohort", 250), clients)
+    clients_per_round = min(job.get("clients_per_round", 250), clients)
     max_reports = math.ceil(rounds * clients_per_round / clients * 1.5) + 10
     price = {} if method == "non-private" else {"epsilon": job["epsilon"]}
     tuned = METHODS[method]["reporter"] in SELECTION or job.get("every_rate")

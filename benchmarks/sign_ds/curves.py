@@ -31,18 +31,18 @@ METHODS = ("SignDS (h=1)", "EM-MDS (h=5)", "naive (h=5)", "non-private")
 EPSILONS = (1.0, 8.0)
 PLAIN_RATE = 30.0  # gamma.csv: within a point of the best, on every task
 KEY = ("dataset", "model", "method", "epsilon_round", "seed")
-FIELDS = [*KEY, "dims", "cohort", "round", "accuracy", "machine", "date"]
+FIELDS = [*KEY, "dims", "clients_per_round", "round", "accuracy", "machine", "date"]
 
 
 def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     """One run: a row for each round at which it was held against held-out rows."""
-    result, cohort, _ = bench.run(job)
+    result, clients_per_round, _ = bench.run(job)
     name = bench.named(job)
     return [
         {key: name[key] for key in KEY}
         | {
             "dims": result.model.network.size,
-            "cohort": cohort,
+            "clients_per_round": clients_per_round,
             "round": point["round"],
             "accuracy": round(point["accuracy"], 4),
             "machine": job["machine"],

@@ -28,12 +28,20 @@ from common.options import quick
 
 HERE = Path(__file__).parent
 QUICK = quick()
-COHORTS = (100, 250, 500, 750)
+CLIENTS_PER_ROUND = (100, 250, 500, 750)
 GROUPED = ("SignDS (h=1)", "PM", "FedSel (0.5)")
 STRATEGIES = ("SignDS (h=1)", "EM-MDS (h=5)", "naive (h=5)")
 EPSILONS = (1.0, 4.0, 8.0, 12.0)
-KEY = ("study", "dataset", "model", "method", "cohort", "epsilon_round", "seed")
-FIELDS = ["study", "cohort", *bench.FIELDS, "machine", "date"]
+KEY = (
+    "study",
+    "dataset",
+    "model",
+    "method",
+    "clients_per_round",
+    "epsilon_round",
+    "seed",
+)
+FIELDS = ["study", "clients_per_round", *bench.FIELDS, "machine", "date"]
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +49,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     row = bench.measure(job)
     return row | {
         "study": job["study"],
-        "cohort": job["cohort"],
+        "clients_per_round": job["clients_per_round"],
         "machine": job["machine"],
         "date": date.today().isoformat(),
     }
@@ -49,7 +57,11 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
 def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The number of clients at ε = 4, then indices and ε at 250 clients."""
-    cells = [("group", method, cohort, 4.0) for method in GROUPED for cohort in COHORTS]
+    cells = [
+        ("group", method, clients, 4.0)
+        for method in GROUPED
+        for clients in CLIENTS_PER_ROUND
+    ]
     cells += [
         ("strategies", method, 250, epsilon)
         for method in STRATEGIES
@@ -57,13 +69,13 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     ]
     for seed in args.seeds:
         for task in args.tasks:
-            for study, method, cohort, epsilon in cells:
+            for study, method, clients, epsilon in cells:
                 if study in args.studies:
                     yield {
                         "study": study,
                         "task": task,
                         "method": method,
-                        "cohort": cohort,
+                        "clients_per_round": clients,
                         "epsilon": epsilon,
                         "seed": seed,
                         "rounds": args.rounds,
