@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import understudy as us
 from understudy.answers import bars
 from understudy.answers.bars import ReleasedMarginals
-from understudy.answers.release import Counts, Noisy, Release
+from understudy.answers.release import Counts, Noisy, TableRelease
 from understudy.cli import app
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.held_out import hold_out, holds_out_unasked
@@ -336,7 +336,7 @@ def test_intervals_of_counts_and_means_hold_for_the_rows_of_the_file() -> None:
             np.array([stays.sum() - told, told]),
             np.array([2]),
         )
-        release = Release(
+        release = TableRelease(
             levels,
             {"ways": ways, "pairs": pairs},
             {"people": int(stays.sum()), "held_out": share},

@@ -35,7 +35,7 @@ import torch
 
 from common.options import options, quick
 from common.rows import said, write
-from understudy.answers.release import Release
+from understudy.answers.release import TableRelease
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Column, Integer, Schema
 from understudy.generators.generator import Generator
@@ -123,7 +123,7 @@ def released(asked: Generator) -> Generator:
             f"{kind}.counts": torch.from_numpy(rng.integers(0, 1000, cells[kind])),
         }
     return replace(
-        asked, release=Release.from_tensors(codec, tensors, {"people": 40_000})
+        asked, release=TableRelease.from_tensors(codec, tensors, {"people": 40_000})
     )
 
 

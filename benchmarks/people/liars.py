@@ -31,8 +31,8 @@ from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.one_report import protocol
 from understudy.protocols.one_report.party import (
+    MarginalsRound,
     OneReportParty,
-    Round,
     lengths,
     randomized,
 )
@@ -59,7 +59,7 @@ class LyingParty(OneReportParty):
         self.seed = seed
         return self
 
-    def reports(self, ask: Round) -> Value:
+    def reports(self, ask: MarginalsRound) -> Value:
         sent = super().reports(ask)
         sets = self._sets(ask)
         assert isinstance(sent, torch.Tensor)

@@ -21,7 +21,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from understudy.answers.bars import ReleasedMarginals, figures
-from understudy.answers.release import Noisy, Release, bias_of
+from understudy.answers.release import Noisy, TableRelease, bias_of
 from understudy.cli import app
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
@@ -57,7 +57,8 @@ def tensors(pairs: float = 3.0, shift: int = 0) -> dict[str, Tensor]:
 
 def generator(**more: Any) -> Generator:
     return replace(
-        asked(), release=Release.from_tensors(Codec(SCHEMA), tensors(**more), ABOUT)
+        asked(),
+        release=TableRelease.from_tensors(Codec(SCHEMA), tensors(**more), ABOUT),
     )
 
 
@@ -96,7 +97,7 @@ def test_every_table_that_says_a_count_is_in_its_mean_and_its_noise() -> None:
     np.testing.assert_allclose(frame["released"], both)
     np.testing.assert_allclose(frame["sd"], sum(1 / v for v in variances) ** -0.5)
     # measured by itself, and in two pairs
-    own = Release.from_tensors(Codec(SCHEMA), tensors(), ABOUT).joint([0])
+    own = TableRelease.from_tensors(Codec(SCHEMA), tensors(), ABOUT).joint([0])
     assert own is not None
     each = 2.0**2, 3**2 * SIZES[1], 3**2 * SIZES[2]
     np.testing.assert_allclose(own.variance, 1 / sum(1 / v for v in each))
@@ -140,7 +141,7 @@ def test_a_table_of_so_many_rows_or_without_a_release_has_no_bars() -> None:
         clash,
         {},
         None,
-        Release.from_tensors(Codec(clash), own, ABOUT),
+        TableRelease.from_tensors(Codec(clash), own, ABOUT),
     )
     with pytest.raises(ConfigError, match='"sd" of its own'):
         odd.table("sd")
@@ -376,4 +377,4 @@ def test_any_bytes_in_its_place_end_in_words(data: bytes) -> None:
         file.write(data)
         file.flush()
         with pytest.raises((ValueError, KeyError)):
-            Release.load(Path(file.name), levels)
+            TableRelease.load(Path(file.name), levels)

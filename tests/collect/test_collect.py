@@ -48,7 +48,7 @@ from understudy.runtime.local import LocalParties
 from understudy.services.collect import app
 from understudy.services.collect import box as box_module
 from understudy.services.collect.app import serving
-from understudy.services.collect.box import Box, Store, person_of, read_codes
+from understudy.services.collect.box import Box, UploadStore, person_of, read_codes
 from understudy.services.web.limits import Limits
 
 PHONE = Path(__file__).parents[2] / "examples" / "phone.py"
@@ -547,14 +547,14 @@ def test_of_uploads_that_come_at_once_no_more_are_kept_than_the_most(
 def test_a_collection_that_goes_on_with_a_lower_most_takes_no_more(
     tmp_path: Path, phone: ModuleType
 ) -> None:
-    first = Store(tmp_path / "run.uploads", most=3)
+    first = UploadStore(tmp_path / "run.uploads", most=3)
     for person in range(2):
         assert (
             first.put(f"person {person}", bytes([person]) * 16, made(phone, person))
             == "stored"
         )
     first.close()
-    again = Store(tmp_path / "run.uploads", most=1)
+    again = UploadStore(tmp_path / "run.uploads", most=1)
     assert again.put("person 2", bytes([2]) * 16, made(phone, 2)) == "late"
     assert again.count == 2
     again.close()

@@ -30,8 +30,8 @@ from understudy.protocols.one_report import protocol
 from understudy.protocols.one_report.party import (
     Begin,
     ColumnSet,
+    MarginalsRound,
     ReportForm,
-    Round,
     as_sent,
     context_of,
     read_sets,
@@ -78,11 +78,11 @@ def begin(config: protocol.Config = CONFIG) -> Begin:
     return Begin(config=asdict(config), schema=SCHEMA.to_dict())
 
 
-def first_ask(people: int) -> Round:
+def first_ask(people: int) -> MarginalsRound:
     asking = first_round(CODEC.sizes)
     sent = as_sent(asking.groups, asking.sets)
     which = asking.deal(people, np.random.default_rng(0))
-    return Round(round=1, people=torch.arange(people), which=which, **sent)
+    return MarginalsRound(round=1, people=torch.arange(people), which=which, **sent)
 
 
 def put(client: httpx.Client, code: str, context: bytes, data: bytes) -> int:

@@ -22,7 +22,7 @@ from exchange_cases import Served, generator, served
 
 from understudy.ground.errors import ArtefactError, ConfigError, ExchangeError
 from understudy.services.exchange.client import Client
-from understudy.services.exchange.offer_file import Store, Upload, digest_of, seal
+from understudy.services.exchange.offer_file import OfferStore, Upload, digest_of, seal
 from understudy.services.exchange.serve import open_exchange, server_for
 from understudy.services.web.limits import Limits, Rate
 
@@ -325,11 +325,11 @@ def test_without_a_certificate_it_listens_on_this_machine_alone(tmp_path: Path) 
 
 
 def test_one_folder_is_served_by_one_process(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = OfferStore(tmp_path)
     with pytest.raises(ArtefactError, match="another process"):
-        Store(tmp_path)
+        OfferStore(tmp_path)
     store.close()
-    Store(tmp_path).close()
+    OfferStore(tmp_path).close()
 
 
 def test_a_start_sweeps_what_nobody_names_and_keeps_what_is_named(

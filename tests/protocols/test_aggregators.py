@@ -49,8 +49,8 @@ from understudy.protocols.aggregators.protocol import Config, TableTerms
 from understudy.protocols.aggregators.second import (
     Check,
     Open,
-    Release,
     Released,
+    ReleaseSum,
     UploadBatch,
 )
 from understudy.protocols.aggregators.terms import Begin, Upload
@@ -540,7 +540,7 @@ def test_a_server_that_counts_others_than_the_second_aggregator_gets_no_sum() ->
     def others(name: str, ask: Ask) -> Ask:
         return (
             replace(ask, people=ask.people, mark=bytes(32))
-            if isinstance(ask, Release)
+            if isinstance(ask, ReleaseSum)
             else ask
         )
 
@@ -619,7 +619,7 @@ def test_what_is_not_due_or_not_well_formed_is_refused_and_the_right_one_may_sti
     aggregator.answer(UploadBatch(batch=0, uploads=head))
     for late in [
         UploadBatch(batch=0, uploads=head),
-        Release(people=5, mark=bytes(32)),
+        ReleaseSum(people=5, mark=bytes(32)),
         *wrong_checks(z).values(),
     ]:
         with pytest.raises(UnderstudyError, match="Nothing was"):
@@ -627,7 +627,7 @@ def test_what_is_not_due_or_not_well_formed_is_refused_and_the_right_one_may_sti
     aggregator.answer(Check(batch=0, z=z, y=z, sigma=z))
     for people, mark in ((5, bytes(32)), (0, bytes(31)), (0, aggregator.tally.mark)):
         with pytest.raises(UnderstudyError, match="Nothing was charged or sent"):
-            aggregator.answer(Release(people=people, mark=mark))
+            aggregator.answer(ReleaseSum(people=people, mark=mark))
     with pytest.raises(ArtefactError):
         aggregator.answer(Return(round=1))
     assert not aggregator.ledger.spend()
@@ -646,7 +646,7 @@ def test_a_release_is_made_once() -> None:
 
     protocol.train(Config(**SETTINGS), Through(inside, ask=note), whole.schemas)
     for ask in [
-        ask for ask in asks if isinstance(ask, UploadBatch | Check | Release | Open)
+        ask for ask in asks if isinstance(ask, UploadBatch | Check | ReleaseSum | Open)
     ]:
         with pytest.raises(UnderstudyError, match="Nothing was"):
             inside["second"].answer(ask)
@@ -694,7 +694,7 @@ def test_a_second_sum_is_refused_at_an_aggregator_that_was_put_back() -> None:
     kept = []
 
     def note(name: str, ask: Ask) -> Ask:
-        if isinstance(ask, Release):
+        if isinstance(ask, ReleaseSum):
             kept.append((pack(inside["second"].state_dict()), ask))
         return ask
 
@@ -724,7 +724,7 @@ def test_a_sum_that_was_charged_and_lost_is_said_again_to_the_bit_and_no_other_i
     aggregator.folder = tmp_path
 
     def note(name: str, ask: Ask) -> Ask:
-        if isinstance(ask, Check | Release):
+        if isinstance(ask, Check | ReleaseSum):
             kept.append((pack(aggregator.state_dict()), ask))
         return ask
 
@@ -749,7 +749,7 @@ def test_a_sum_that_was_charged_and_lost_is_said_again_to_the_bit_and_no_other_i
     aggregator.batch = None
     with pytest.raises(PartyError, match="a sum of this run was released"):
         aggregator.answer(
-            Release(people=aggregator.tally.people, mark=aggregator.tally.mark)
+            ReleaseSum(people=aggregator.tally.people, mark=aggregator.tally.mark)
         )
     assert ledger.spent() == before
 
@@ -791,7 +791,7 @@ def test_a_host_that_goes_away_costs_the_others_nothing(released: list[Tensor]) 
         run(federation(), away(Upload, "host 1"))
 
 
-@pytest.mark.parametrize("when", [Open, UploadBatch, Check, Release])
+@pytest.mark.parametrize("when", [Open, UploadBatch, Check, ReleaseSum])
 def test_without_the_second_aggregator_there_is_nothing(when: type[Ask]) -> None:
     whole = federation()
     with pytest.raises(PartyAway):

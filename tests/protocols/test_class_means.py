@@ -34,7 +34,7 @@ from understudy.protocols.class_means.protocol import (
     Begin,
     ClassMeansParty,
     Config,
-    Round,
+    MeansRound,
     train,
 )
 from understudy.protocols.cross_device.host import Reported
@@ -127,9 +127,9 @@ BEGIN = Begin(
 )
 
 
-def round_of(people: list[int], **more: Any) -> Round:
+def round_of(people: list[int], **more: Any) -> MeansRound:
     centre = torch.zeros(12, dtype=torch.int64)
-    return Round(
+    return MeansRound(
         **{
             "round": 1,
             "people": torch.tensor(people),
@@ -140,7 +140,7 @@ def round_of(people: list[int], **more: Any) -> Round:
     )
 
 
-BAD: list[Callable[[], Round]] = [
+BAD: list[Callable[[], MeansRound]] = [
     lambda: round_of([1, 1]),
     lambda: round_of([40]),
     lambda: round_of([1], centre=torch.zeros(11, dtype=torch.int64)),
@@ -153,7 +153,7 @@ BAD: list[Callable[[], Round]] = [
 
 @pytest.mark.parametrize("ask", BAD)
 def test_an_ask_that_makes_no_sense_is_refused_before_anybody_is_charged(
-    ask: Callable[[], Round],
+    ask: Callable[[], MeansRound],
 ) -> None:
     host = party()
     host.answer(BEGIN)
@@ -301,7 +301,7 @@ def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         train(
             config,
-            CutOff(parties(), Round, 3),
+            CutOff(parties(), MeansRound, 3),
             federation.schemas,
             checkpoint=tmp_path / "server",
         )

@@ -33,7 +33,7 @@ from gram_cases import (
 )
 
 from understudy.answers.bars import ReleasedMarginals, figures
-from understudy.answers.release import Release
+from understudy.answers.release import TableRelease
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Schema
 from understudy.generators.generator import Generator
@@ -82,7 +82,7 @@ def true_tables(generator: Generator) -> Callable[[Any], np.ndarray]:
     return table
 
 
-def held(generator: Generator) -> Release:
+def held(generator: Generator) -> TableRelease:
     assert generator.release is not None
     return generator.release
 
@@ -202,7 +202,7 @@ B = Boolean(name="b")
 
 
 @cache
-def thousand(cut: str) -> tuple[Release, np.ndarray]:
+def thousand(cut: str) -> tuple[TableRelease, np.ndarray]:
     """A release of 32 copies of one column and 32 of another: 1,024 times the same
     table, each under fresh noise.
     """
@@ -232,7 +232,7 @@ def thousand(cut: str) -> tuple[Release, np.ndarray]:
     done = release(parties, schemas, Plan())
     sizes = {"sizes": torch.tensor(Codec(both).sizes, dtype=torch.int32)}
     truth = pd.crosstab(a, b).to_numpy()
-    return Release.from_tensors(
+    return TableRelease.from_tensors(
         Codec(both), done.kept | sizes, {"people": people}
     ), truth
 

@@ -38,7 +38,7 @@ from understudy.protocols.core import Ask
 from understudy.protocols.core.base import Settle
 from understudy.protocols.cross_device.host import Reported
 from understudy.protocols.one_report import protocol
-from understudy.protocols.one_report.party import Begin, OneReportParty, Round
+from understudy.protocols.one_report.party import Begin, MarginalsRound, OneReportParty
 from understudy.report import view
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -94,7 +94,7 @@ def a_party(
 
 def asked(
     people: list[int], columns: list[list[int]] | None = None, **more: Any
-) -> Round:
+) -> MarginalsRound:
     columns = [[0], [0, 1]] if columns is None else columns
     sizes = Codec(SCHEMA).sizes
     plain: dict[str, Any] = {
@@ -105,7 +105,7 @@ def asked(
         "columns": columns,
         "listed": [torch.zeros(0, len(one), dtype=torch.int64) for one in columns],
     }
-    return Round(**plain | more)
+    return MarginalsRound(**plain | more)
 
 
 # What is learned
@@ -216,7 +216,7 @@ def test_the_price_of_a_report_is_stated_against_everybody_alone_and_together() 
 
 
 def test_everyone_is_asked_in_one_round_about_one_set() -> None:
-    heeded: list[tuple[str, Round]] = []
+    heeded: list[tuple[str, MarginalsRound]] = []
 
     class Heeding(LocalParties):
         def ask(
@@ -226,7 +226,7 @@ def test_everyone_is_asked_in_one_round_about_one_set() -> None:
                 heeded.extend(
                     (name, one)
                     for name, one in message.items()
-                    if isinstance(one, Round)
+                    if isinstance(one, MarginalsRound)
                 )
             return super().ask(message, min_holders=min_holders)
 
@@ -297,7 +297,7 @@ def test_of_several_rows_one_is_drawn_by_the_person() -> None:
     assert (counts - 1000).abs().max() < 150
 
 
-def changed(**more: Any) -> Callable[[], Round]:
+def changed(**more: Any) -> Callable[[], MarginalsRound]:
     return lambda: asked([0, 1], **more)
 
 
@@ -315,7 +315,7 @@ def changed(**more: Any) -> Callable[[], Round]:
     ],
 )
 def test_an_ask_that_makes_no_sense_is_refused_before_anybody_is_charged(
-    ask: Callable[[], Round],
+    ask: Callable[[], MarginalsRound],
 ) -> None:
     party = a_party()
     with pytest.raises(MessageError, match="Nothing was charged or sent"):
@@ -364,7 +364,9 @@ def test_a_report_about_another_set_than_was_dealt_is_refused_where_it_is_none_o
         def ask(
             self, message: Any, *, min_holders: int | None = None
         ) -> dict[str, Any]:
-            if isinstance(message, dict) and isinstance(ask := message.get("b"), Round):
+            if isinstance(message, dict) and isinstance(
+                ask := message.get("b"), MarginalsRound
+            ):
                 kind = ask.columns.index([0])
                 dealt.append(int((ask.which == kind).sum()))
                 message = {"b": replace(ask, which=torch.full_like(ask.which, kind))}
@@ -389,7 +391,7 @@ def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         protocol.train(
             config,
-            CutOff(parties, Round, 2),
+            CutOff(parties, MarginalsRound, 2),
             fed.schemas,
             checkpoint=tmp_path / "server",
         )

@@ -17,7 +17,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.one_report.party import Begin, Round
+from understudy.protocols.one_report.party import Begin, MarginalsRound
 from understudy.runs.registry import protocol_named
 
 
@@ -100,7 +100,7 @@ def test_liars_name_the_first_cells_of_their_set_and_others_do_not(
     )
     groups = torch.cat([torch.arange(size) for size in party.levels])
     reply = party.answer(
-        Round(
+        MarginalsRound(
             round=1,
             people=torch.arange(200),
             which=torch.zeros(200, dtype=torch.int64),

@@ -29,7 +29,7 @@ from understudy.answers.products import (
 )
 from understudy.answers.question import Box, Levels, Question, rows_of
 from understudy.answers.raking import Weights, by_value, rake, tests_of
-from understudy.answers.release import Noisy, Release, bias_of
+from understudy.answers.release import Noisy, TableRelease, bias_of
 from understudy.answers.rule_boxes import Boxed, rule_boxes
 from understudy.answers.rules import refilled
 from understudy.data.conditions import Condition
@@ -58,7 +58,7 @@ class Answers:
     network: object
     levels: Levels
     points: Points
-    release: Release | None = None
+    release: TableRelease | None = None
 
     @cached_property
     def exact(self) -> Products | None:

@@ -41,7 +41,7 @@ from torch.nn import functional
 
 from understudy.answers.completing import bounds, number_bounds, quantile_of
 from understudy.answers.question import Box, Levels
-from understudy.answers.release import Noisy, Numbers, Release, Z
+from understudy.answers.release import Noisy, Numbers, TableRelease, Z
 from understudy.answers.tails import Mixture, level_means
 from understudy.data.column import Categorical, Column, Integer, Real
 from understudy.data.encoding.values import Pieced
@@ -60,7 +60,7 @@ _NO_SPREAD = "all who were counted are alike in one of the columns"
 
 
 def released_table(
-    release: Release,
+    release: TableRelease,
     positions: Sequence[int],
     boxes: Sequence[Box],
     pieces: Pieced,
@@ -111,7 +111,7 @@ def figures(
     fit: Numbers,
     marginals: "ReleasedMarginals",
     levels: Levels,
-    release: Release | None = None,
+    release: TableRelease | None = None,
 ) -> list[Figure]:
     """What a table of counts says in single numbers; a mean's interval with the
     `release` has its tails'.
@@ -198,7 +198,7 @@ class ReleasedMarginals:
     @classmethod
     def from_release(
         cls,
-        release: Release,
+        release: TableRelease,
         places: Sequence[int],
         boxes: Sequence[Box],
         pieces: Pieced,
@@ -286,7 +286,7 @@ def _mean_figure(
     released: Noisy | str,
     limits: _Ends,
     position: int,
-    release: Release | None,
+    release: TableRelease | None,
 ) -> Figure:
     """A mean: by the fit with the values that it draws, as released with what is known
     of each level's mean.
@@ -340,7 +340,7 @@ def quantile_figure(
     released: Noisy | str,
     levels: Levels,
     position: int,
-    release: Release | None = None,
+    release: TableRelease | None = None,
 ) -> Figure:
     """A quantile of a numeric column: by the fit, and as released, between the edges
     that the noise leaves possible.
@@ -426,7 +426,7 @@ def quantile_figure(
 
 
 def _inside(
-    release: Release | None,
+    release: TableRelease | None,
     position: int,
     released: Noisy,
 ) -> tuple[Any, Any, Noisy, Noisy, bool] | None:

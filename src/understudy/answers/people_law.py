@@ -190,7 +190,7 @@ class PeopleLaw:
             EventSet.from_boxes(member, *boxes)
             for member, boxes in zip(network.mixtures, events, strict=True)
         ]
-        parts = [_Part(network, split, case, sets) for case in cases]
+        parts = [_ConditionedCase(network, split, case, sets) for case in cases]
         possible_parts = [
             (part, chance)
             for part in parts
@@ -221,7 +221,7 @@ class PeopleLaw:
         return first
 
 
-class _Part:
+class _ConditionedCase:
     def __init__(
         self,
         network: Network,

@@ -187,7 +187,7 @@ class Counts:
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class TableRelease:
     """All that was released of a table: `levels` says what is counted, `about` who paid
     what for it, and as `found` the names of columns whose bounds were found, not
     declared.
@@ -210,7 +210,7 @@ class Release:
         return float(self.about.get("held_out", 0.0))
 
     @property
-    def as_counted(self) -> "Release":
+    def as_counted(self) -> "TableRelease":
         """The same without those who were held out: counts as they came, intervals for
         the noise alone.
         """
@@ -345,7 +345,7 @@ class Release:
         levels: Levels,
         tensors: Tensors,
         about: Mapping[str, Any],
-    ) -> "Release":
+    ) -> "TableRelease":
         """The inverse of `tensors`. ValueError where they do not fit the levels, or
         each other.
         """
@@ -384,7 +384,7 @@ class Release:
         save_file(self.tensors(), file, metadata={**metadata, _ABOUT: text})
 
     @classmethod
-    def load(cls, file: Path, levels: Levels) -> "Release":
+    def load(cls, file: Path, levels: Levels) -> "TableRelease":
         """Read what `save` wrote. ValueError for anything else; memory grows with the
         file.
         """

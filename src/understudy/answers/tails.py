@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.answers.completing import number_bounds
-from understudy.answers.release import Noisy, Numbers, Release
+from understudy.answers.release import Noisy, Numbers, TableRelease
 from understudy.data.column import Integer, Real
 
 _SHAPES = np.linspace(-1.4667, 0.9589, 28)[:, None]  # ξ; by no 1 − b it is 0, ½ or 1
@@ -192,7 +192,7 @@ class LevelMeans:
 
 
 def level_means(
-    release: Release,
+    release: TableRelease,
     position: int,
     values: Numbers,
     released: Noisy,
@@ -240,7 +240,7 @@ class _Column:
     @classmethod
     def from_release(
         cls,
-        release: Release,
+        release: TableRelease,
         position: int,
         people: Noisy,
         nodes: Nodes,

@@ -197,7 +197,7 @@ def synthesize(
         require_unit(require_header(source, header), person, rows_are_people)
     if holdout is None:
         holdout = USUAL if home is not None and holds_out_unasked(source) else 0.0
-    run = _Run(
+    run = _Synthesis(
         name=f"{protocol}-{uuid.uuid4().hex[:8]}",
         protocol=protocol,
         config=config,
@@ -242,7 +242,7 @@ def synthesize(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
+class _Synthesis:
     """One call: whose rows, what all of it may cost, and where it is written."""
 
     name: str
@@ -291,7 +291,9 @@ class _Prepared:
     warned: bool
 
 
-def _read_declared(run: _Run, source: Source, declared: PublicSchema) -> _Prepared:
+def _read_declared(
+    run: _Synthesis, source: Source, declared: PublicSchema
+) -> _Prepared:
     """Read rows by a public schema: all of the budget is for the release."""
     schema = one_kind_of_row(declared)
     schema.require_public(f"the schema of {run.holder}")
@@ -321,7 +323,7 @@ def _read_declared(run: _Run, source: Source, declared: PublicSchema) -> _Prepar
 
 
 def _read_and_buy(
-    run: _Run,
+    run: _Synthesis,
     source: Source,
     kinds: Kinds | None,
     *,
@@ -378,7 +380,7 @@ def _read_and_buy(
 
 
 def _buy(
-    run: _Run,
+    run: _Synthesis,
     source: Source,
     declared: Kinds,
     ledger: Ledger,
@@ -414,7 +416,7 @@ def _buy(
     return open_table(coarsen_long(source, schema, fitted), schema)
 
 
-def _release(run: _Run, prepared: _Prepared, watch: Watcher | None) -> Result:
+def _release(run: _Synthesis, prepared: _Prepared, watch: Watcher | None) -> Result:
     """Release a generator of the prepared rows, and state what all of it cost."""
     holder = Holder(
         run.holder,

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from understudy.answers.release import FILE as RELEASE
-from understudy.answers.release import Release
+from understudy.answers.release import TableRelease
 from understudy.data.encoding.codec import Codec, Levels, level_shapes
 from understudy.data.kinds import TABLE, MixedSchema, PublicSchema, load_any, sizes_of
 from understudy.data.visits import SeveralVisits
@@ -29,7 +29,7 @@ from understudy.models.plan import check_claim, network_class, on_paper, shapes_
 from understudy.privacy.accounts.budget import first_said
 
 Described = PublicSchema | MixedSchema | SeveralVisits
-Parts = tuple[Any, Described, dict[str, Any], Levels | None, Release | None]
+Parts = tuple[Any, Described, dict[str, Any], Levels | None, TableRelease | None]
 
 LEVELS = "levels.safetensors"
 _MOST_HEADER = 1 << 24  # a pool of many offers has many tensors
@@ -146,7 +146,7 @@ def _release(
     levels: Levels | None,
     card: Mapping[str, Any],
     file: Path,
-) -> Release | None:
+) -> TableRelease | None:
     """What was released, where the card lists it."""
     if "release" not in card:
         if file.exists():
@@ -154,7 +154,7 @@ def _release(
         return None
     if not TABLE.describes(schema):
         raise ValueError(f"{file.name} is for tables alone.")
-    return Release.load(file, levels or Codec(schema))
+    return TableRelease.load(file, levels or Codec(schema))
 
 
 def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path) -> Any:

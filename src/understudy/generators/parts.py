@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from understudy.answers.release import Release
+    from understudy.answers.release import TableRelease
     from understudy.data.encoding.codec import Levels
     from understudy.data.encoding.features import Features
     from understudy.data.encoding.population import Population
@@ -34,7 +34,7 @@ class GeneratorParts:
     # of a table, where they are not as its schema declares them
     levels: "Levels | None" = None
     # the noisy tables that were released, as they came
-    release: "Release | None" = None
+    release: "TableRelease | None" = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ import pandas as pd
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from understudy.answers.release import Release
+from understudy.answers.release import TableRelease
 from understudy.data.arrays import ArrayTable
 from understudy.data.images import png
 from understudy.data.kinds import IMAGES, SERIES, ArraySchema, kind_of
@@ -342,7 +342,7 @@ def error_bars(run: Artefacts) -> ErrorBars | None:
         return None
 
 
-def _clearest_pair(release: Release, target: str | None) -> tuple[str, str] | None:
+def _clearest_pair(release: TableRelease, target: str | None) -> tuple[str, str] | None:
     """The columns of the clearest dependence."""
     names = release.levels.schema.names
     pair_release = release.kinds.get("pairs")

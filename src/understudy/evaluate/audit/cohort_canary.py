@@ -126,7 +126,7 @@ def report_case(
         parties.ask(one_report_party.Begin(config=asdict(config), schema=public_schema))
         which = torch.zeros(PEOPLE, dtype=torch.int64)
         parties.ask(
-            one_report_party.Round(
+            one_report_party.MarginalsRound(
                 round=1, people=torch.arange(PEOPLE), which=which, **sent
             )
         )
@@ -179,7 +179,7 @@ def codes_case(
         parties.ask(class_means.Begin(config=asdict(config), schema=schema.to_dict()))
         centre = torch.zeros(features, dtype=torch.int64)
         parties.ask(
-            class_means.Round(
+            class_means.MeansRound(
                 round=1, people=torch.arange(PEOPLE), directions=True, centre=centre
             )
         )

@@ -246,7 +246,7 @@ def _read(
     tables: VisitTables,
     device: torch.device,
     ties: Sequence[Sequence[Tie]],
-) -> "tuple[list[_Part], list[Tensor]]":
+) -> "tuple[list[_MeasuredGram], list[Tensor]]":
     """What the tables say of all people, of those with events of a kind, or of two, and
     the kinds' one-way tables.
     """
@@ -260,7 +260,7 @@ def _read(
     alone = [tie for tie in given[0] if max(tie.columns) < len(people)]
     everyone = read_tables(own, people, noise=noise, ties=alone)
     parts = [
-        _Part(
+        _MeasuredGram(
             everyone,
             1.0,
             lambda chain: chain.people,
@@ -295,7 +295,7 @@ def _read(
                 (table[:, : sides[1][0]].sum(1), table[: sides[0][0]].sum(0))
             )
 
-        parts.append(_Part(two, two.people / everyone.people, both))
+        parts.append(_MeasuredGram(two, two.people / everyone.people, both))
 
     for place, member in enumerate(members):
         end = f" {titles[place]}".rstrip()
@@ -318,7 +318,7 @@ def _read(
 
         never = forbidden(sizes, given[place], device)
         parts.append(
-            _Part(
+            _MeasuredGram(
                 some,
                 some.people / everyone.people,
                 side_by_side,
@@ -370,7 +370,7 @@ def _slices(sizes: Sequence[int]) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(bounds)]
 
 
-class _Part:
+class _MeasuredGram:
     """One Gram matrix: what was read of it, as shares of all people, of whom it has a
     `share`. `of` gives the mixture's own matrix and one-way tables, the first `skip` of
     which are of all people; rules forbid the cells `never`.
@@ -430,7 +430,7 @@ class _Part:
 
 def _descend(
     mixture: MixtureOfChains | ChainsTogether,
-    parts: Sequence[_Part],
+    parts: Sequence[_MeasuredGram],
     rules: _Given,
     steps: int,
     rate: float,

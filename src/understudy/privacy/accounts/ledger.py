@@ -51,7 +51,7 @@ from understudy.privacy.accounts.budget import (
     unit_of,
 )
 from understudy.privacy.accounts.events import event_to_json
-from understudy.privacy.accounts.ledger_store import Store, add_budget, add_entry
+from understudy.privacy.accounts.ledger_store import LedgerStore, add_budget, add_entry
 from understudy.privacy.accounts.price_terms import PriceTerms
 
 _REMEMBERED = 64  # spends known to fit the budget
@@ -114,8 +114,8 @@ class Ledger(AbstractContextManager["Ledger"]):
                     effect=Effect.NOTHING_WRITTEN,
                 )
             plain_name(holder=holder)
-            Store.create(path, holder, budget)
-        self._begin(Store.open(path, patience), real=True)
+            LedgerStore.create(path, holder, budget)
+        self._begin(LedgerStore.open(path, patience), real=True)
         if holder not in (None, self.holder):
             self.close()
             raise LedgerError(
@@ -139,10 +139,10 @@ class Ledger(AbstractContextManager["Ledger"]):
         budget of infinity.
         """
         ledger = cls.__new__(cls)
-        ledger._begin(Store.memory(holder, budget), real=False)
+        ledger._begin(LedgerStore.memory(holder, budget), real=False)
         return ledger
 
-    def _begin(self, store: Store, *, real: bool) -> None:
+    def _begin(self, store: LedgerStore, *, real: bool) -> None:
         self._store = store
         self.real = real
         self.holder = store.holder

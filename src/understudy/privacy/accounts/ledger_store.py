@@ -64,7 +64,7 @@ class Priced:
     peak: int
 
 
-class Store:
+class LedgerStore:
     """A connection to one ledger file, shared by the threads of one process."""
 
     def __init__(self, connection: sqlite3.Connection, where: str) -> None:
@@ -78,7 +78,7 @@ class Store:
             ).fetchone()
 
     @classmethod
-    def memory(cls, holder: str, budget: Budget) -> "Store":
+    def memory(cls, holder: str, budget: Budget) -> "LedgerStore":
         connection = sqlite3.connect(
             ":memory:",
             isolation_level=None,
@@ -114,7 +114,7 @@ class Store:
                 leftover.unlink()
 
     @classmethod
-    def open(cls, path: Path, patience: float) -> "Store":
+    def open(cls, path: Path, patience: float) -> "LedgerStore":
         with explained(str(path)):
             own_database(path)
             connection = sqlite3.connect(

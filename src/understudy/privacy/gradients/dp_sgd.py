@@ -103,7 +103,7 @@ def clipped_sums(
     deltas = torch.autograd.grad(losses.sum(), outputs)
     with torch.no_grad(), full(losses.device):
         parts = [
-            _Part.from_factors(read, delta)
+            _GradientFactors.from_factors(read, delta)
             for (read, _), delta in zip(taps, deltas, strict=True)
         ]
         # so written, NaN is not
@@ -126,7 +126,7 @@ def _summed(read: Tensor | None, delta: Tensor) -> Tensor:
     return torch.bmm(delta.flatten(1, 2).mT, read.flatten(1, 2))  # (groups, out, in)
 
 
-class _Part(NamedTuple):
+class _GradientFactors(NamedTuple):
     """The factors of one parameter's gradients, and their squared lengths ‖a‖² and
     ‖δ‖², (groups, n).
     """
@@ -137,7 +137,7 @@ class _Part(NamedTuple):
     delta_square: Tensor
 
     @classmethod
-    def from_factors(cls, read: Tensor | None, delta: Tensor) -> "_Part":
+    def from_factors(cls, read: Tensor | None, delta: Tensor) -> "_GradientFactors":
         square = _squares(delta)
         return cls(
             read,
@@ -151,7 +151,7 @@ class _Part(NamedTuple):
         """The larger of the two; NaN stays NaN."""
         return torch.maximum(self.read_square, self.delta_square)
 
-    def sound_alone(self, sound: Tensor) -> "_Part":
+    def sound_alone(self, sound: Tensor) -> "_GradientFactors":
         """Zeros in place of all that is not sound."""
         read = (
             None
@@ -162,7 +162,9 @@ class _Part(NamedTuple):
             torch.where(sound, square, 0)
             for square in (self.read_square, self.delta_square)
         )
-        return _Part(read, torch.where(sound[..., None, None], self.delta, 0), *squares)
+        return _GradientFactors(
+            read, torch.where(sound[..., None, None], self.delta, 0), *squares
+        )
 
     def squared_norm(self) -> Tensor:
         """‖G‖² of each sample, in float64: (groups, n). It is above 0, and not too

@@ -27,7 +27,7 @@ from understudy.protocols.aggregators.host import CollectingParty, UploadParty
 from understudy.protocols.aggregators.second import (
     Check,
     Open,
-    Release,
+    ReleaseSum,
     SecondAggregator,
     UploadBatch,
 )
@@ -220,7 +220,7 @@ class FirstAggregator(Tally):
             for name, reply in replies.items():
                 self._take(reply.reports.value, len(positions[name]))
             self.hosts.round = 1
-        sums = self._second(Release(people=self.people, mark=self.mark)).sums.value
+        sums = self._second(ReleaseSum(people=self.people, mark=self.mark)).sums.value
         second_share = self.plan.numbers(
             sums, (self.plan.cells.count,), self.plan.aggregator
         )

@@ -63,7 +63,7 @@ from understudy.protocols.gram.settings import PairsOfAll, again_share
 from understudy.protocols.joint.pricing import CellPricing
 
 if TYPE_CHECKING:
-    from understudy.answers.release import Release as TableRelease
+    from understudy.answers.release import TableRelease
 
 _POWER = 1 / 8
 
@@ -256,7 +256,7 @@ class TableTerms(Terms):
     def _release(
         self, gram: Tensor, spread: Tensor, card: Mapping[str, Any]
     ) -> "TableRelease":
-        from understudy.answers.release import Release, tables_of
+        from understudy.answers.release import TableRelease, tables_of
 
         stated = card["privacy"]
         sizes = self.cells.sizes
@@ -273,7 +273,7 @@ class TableTerms(Terms):
         every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
         tensors = tables_of(gram, spread, every, sizes, "pairs")
         tensors["sizes"] = torch.tensor(sizes, dtype=torch.int32)
-        return Release.from_tensors(Codec(self.schema), tensors, about)
+        return TableRelease.from_tensors(Codec(self.schema), tensors, about)
 
 
 PROTOCOL = protocol_of(TableTerms, paper=__doc__)

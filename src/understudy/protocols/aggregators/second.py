@@ -100,7 +100,7 @@ class Checked(Reply, kind="aggregators.checked"):
     sigma: Public
 
 
-class Release(Ask, kind="aggregators.release"):
+class ReleaseSum(Ask, kind="aggregators.release"):
     """Release the sum over all who passed: so many people, and the mark of who they
     are.
     """
@@ -124,7 +124,7 @@ class SecondAggregator(Party):
         BatchShares,
         Check,
         Checked,
-        Release,
+        ReleaseSum,
         Released,
     )
 
@@ -167,7 +167,7 @@ class SecondAggregator(Party):
                 self.pair and self.batch and ask.batch == self.batch["number"]
             ):
                 return self._check(ask, self.pair, self.batch)
-            case Release() if self.pair is not None and self.batch is None:
+            case ReleaseSum() if self.pair is not None and self.batch is None:
                 return self._release(ask, self.pair)
         raise self.unexpected(ask)
 
@@ -241,7 +241,7 @@ class SecondAggregator(Party):
         )
         return Checked(sigma=Public(as_tensor(sigma), why))
 
-    def _release(self, ask: Release, pair: KeyPair) -> Released:
+    def _release(self, ask: ReleaseSum, pair: KeyPair) -> Released:
         plan = self.plan
         people = self.tally.people
         mark = self.tally.mark

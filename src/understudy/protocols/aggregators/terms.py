@@ -3,7 +3,7 @@ and how hosts are asked.
 
 The server, the first aggregator, says `Open` to the second, `Begin` to the hosts with
 its key; batch by batch `Upload` to the hosts, `Take` and `Check` to the second;
-`Release` to it, once.
+`ReleaseSum` to it, once.
 """
 
 import hashlib

@@ -84,7 +84,7 @@ class Begin(TableOpening, kind="class-means.begin"):
     """The run's settings, and the schema that all parties' rows have."""
 
 
-class Round(Call, kind="class-means.round"):
+class MeansRound(Call, kind="class-means.round"):
     """Which of the party's people are to report on where they are, or on their
     direction from a centre.
 
@@ -130,7 +130,7 @@ class ClassMeansParty(HostParty):
     """
 
     begin_type = Begin
-    round_type = Round
+    round_type = MeansRound
 
     def open(self, ask: Begin) -> Hosting:
         config = Config(**ask.config)
@@ -148,7 +148,7 @@ class ClassMeansParty(HostParty):
         self.terms = Terms(config, rows.schema)
         return Hosting(population_of(rows), PureDp(config.epsilon_total), 1)
 
-    def check(self, ask: Round) -> None:
+    def check(self, ask: MeansRound) -> None:
         centre = ask.centre
         shape = (self.terms.frame.features,)
         whole_numbers = (
@@ -167,7 +167,7 @@ class ClassMeansParty(HostParty):
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
-    def reports(self, ask: Round) -> Value:
+    def reports(self, ask: MeansRound) -> Value:
         """The number of a codeword for each of these people, one after the other:
         uint8.
         """
@@ -181,7 +181,9 @@ class ClassMeansParty(HostParty):
         codewords = self.terms.mechanism(scores, self.rng).numpy()
         return torch.from_numpy(codewords.astype(">u2").view(np.uint8).copy())
 
-    def _vectors(self, ask: Round) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def _vectors(
+        self, ask: MeansRound
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """What each person's report is about, of a length of at most 1, and in which
         block.
         """
@@ -206,7 +208,7 @@ class ClassMeansParty(HostParty):
         return out, np.zeros(len(coefficients), dtype=np.int64)
 
 
-class _Run(TwoRounds):
+class _ClassMeansRun(TwoRounds):
     protocol = "class-means"
     begin = Begin
     config: Config
@@ -227,7 +229,7 @@ class _Run(TwoRounds):
     def plan_rounds(self) -> None:
         self.divide(self.config.share)
 
-    def asks(self, round: int) -> dict[str, Round]:
+    def asks(self, round: int) -> dict[str, MeansRound]:
         stage, _, people = self.turn(round)
         centre = (
             self.centre()
@@ -239,7 +241,9 @@ class _Run(TwoRounds):
             "directions": bool(stage),
             "centre": centre,
         }
-        return {name: Round(**settings, people=who) for name, who in people.items()}
+        return {
+            name: MeansRound(**settings, people=who) for name, who in people.items()
+        }
 
     def centre(self) -> Tensor:
         """The mean of all, by the first round, in whole steps; none where nobody was
@@ -337,8 +341,8 @@ class _Run(TwoRounds):
         return {**self.counted(sum(reports), sum(refused)), "codewords": codewords}
 
 
-train = _Run.train
-PROTOCOL = _Run.record(
+train = _ClassMeansRun.train
+PROTOCOL = _ClassMeansRun.record(
     ClassMeansParty,
     Config,
     paper=__doc__,

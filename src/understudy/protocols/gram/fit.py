@@ -12,7 +12,7 @@ from torch import Tensor
 
 from understudy.answers.bars import Missed
 from understudy.answers.public_quality import PublicQuality
-from understudy.answers.release import Release, tables_of, tensors_of
+from understudy.answers.release import TableRelease, tables_of, tensors_of
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
 from understudy.data.encoding.codec import Codec, Levels
@@ -318,7 +318,7 @@ def fitted(
     if study.layout.unbounded:
         about["found"] = [column.name for column in study.layout.unbounded]
     sizes = torch.tensor(codec.sizes, dtype=torch.int32)
-    release = Release.from_tensors(codec, measured.kept | {"sizes": sizes}, about)
+    release = TableRelease.from_tensors(codec, measured.kept | {"sizes": sizes}, about)
     card["release"] = release.card
     own = codec if isinstance(codec, Levels) else None
     return GeneratorParts(network.cpu().eval(), schema, card, own, release), people

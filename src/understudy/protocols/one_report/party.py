@@ -212,7 +212,7 @@ class Begin(TableOpening, kind="one-report.begin"):
     """The run's settings, and the columns that all parties' rows have."""
 
 
-class Round(Call, kind="one-report.round"):
+class MarginalsRound(Call, kind="one-report.round"):
     """Which of the party's people are to report, each about which set of columns, and
     what the cells of the sets are.
 
@@ -227,7 +227,7 @@ class Round(Call, kind="one-report.round"):
 
 class OneReportParty(HostParty):
     begin_type = Begin
-    round_type = Round
+    round_type = MarginalsRound
 
     def open(self, ask: Begin) -> Hosting:
         table = own_table(self, ask, "one-report")
@@ -236,7 +236,7 @@ class OneReportParty(HostParty):
         self.levels = Codec(table.schema).sizes
         return Hosting(population_of(table), PureDp(self.epsilon), 1)
 
-    def check(self, ask: Round) -> None:
+    def check(self, ask: MarginalsRound) -> None:
         sets = self._sets(ask)
         which = ask.which
         if (
@@ -254,13 +254,13 @@ class OneReportParty(HostParty):
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
 
-    def reports(self, ask: Round) -> Value:
+    def reports(self, ask: MarginalsRound) -> Value:
         """All reports one after the other, each as long as its set says: uint8."""
         indices, some = self.population.one_row_each(ask.people, self.rng)
         rows = torch.where(some[:, None], self.population.rows[indices], 0)
         return randomized(rows, ask.which, self._sets(ask), self.epsilon, self.rng)
 
-    def _sets(self, ask: Round) -> list[ColumnSet]:
+    def _sets(self, ask: MarginalsRound) -> list[ColumnSet]:
         return read_sets(ask.groups, ask.columns, ask.listed, self.levels)
 
 
@@ -374,7 +374,7 @@ class CollectingReports(PassingOn, OneReportParty):
         return Hosting(elsewhere(schema, np.array(people)), PureDp(self.epsilon), 1)
 
     def _round(self, ask: Call) -> Reported:
-        assert isinstance(ask, Round)
+        assert isinstance(ask, MarginalsRound)
         self._admit(ask.people)
         self.check(ask)
         form = ReportForm(

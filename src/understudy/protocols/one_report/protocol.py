@@ -42,8 +42,8 @@ from understudy.protocols.one_report.given_target import fit_given_target
 from understudy.protocols.one_report.party import (
     CollectingReports,
     Config,
+    MarginalsRound,
     OneReportParty,
-    Round,
 )
 from understudy.protocols.one_report.plan import (
     Asking,
@@ -70,7 +70,7 @@ def build_party(
     return OneReportParty(name, table, ledger, **more)
 
 
-class _Run(TwoRounds):
+class _OneReportRun(TwoRounds):
     protocol = "one-report"
     begin = party.Begin
     config: Config
@@ -96,7 +96,7 @@ class _Run(TwoRounds):
             self.plan = replace(self.plan, share=self.config.share)
         self.divide(self.plan.share)
 
-    def asks(self, round: int) -> dict[str, Round]:
+    def asks(self, round: int) -> dict[str, MarginalsRound]:
         stage, part, people = self.turn(round)
         asking = self._asking(stage)
         sent = party.as_sent(asking.groups, asking.sets)
@@ -107,7 +107,7 @@ class _Run(TwoRounds):
                 np.random.default_rng((self.config.seed, 1, stage, number)),
             )
             if name in people:
-                asks[name] = Round(
+                asks[name] = MarginalsRound(
                     round=round, people=people[name], which=dealt[part], **sent
                 )
         return asks
@@ -143,7 +143,7 @@ class _Run(TwoRounds):
         ]
         named: list[list[Tensor]] = [[] for _ in sets]
         self.refused[stage] = 0
-        asks: dict[int, dict[str, Round]] = {}
+        asks: dict[int, dict[str, MarginalsRound]] = {}
         for turn, name, sent in self.sent(stage):
             asks = asks if turn in asks else {turn: self.asks(turn)}
             which = self.chosen[turn - 1].get(name, asks[turn][name].which)
@@ -270,8 +270,8 @@ def _place(schema: Schema, levels: tuple[int, ...], target: str | None) -> int |
     return index
 
 
-train = _Run.train
-PROTOCOL = _Run.record(
+train = _OneReportRun.train
+PROTOCOL = _OneReportRun.record(
     build_party,
     Config,
     paper=__doc__,

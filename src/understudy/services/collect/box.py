@@ -11,8 +11,8 @@ Edges: the same bytes of the same person again are acknowledged again, since an 
 may be lost; others are refused. The sealed part cannot be looked into: whether it opens
 is for the second aggregator to say.
 
-The uploads of one run on disk (`Store`), and whether its collection is over: what was
-acknowledged, and that it is over, survive a crash and a power cut. A person has one
+The uploads of one run on disk (`UploadStore`), and whether its collection is over: what
+was acknowledged, and that it is over, survive a crash and a power cut. A person has one
 upload, and an upload one person; their order never changes.
 Edges: the disk is full or the file damaged → OSError, and nothing was stored.
 """
@@ -66,7 +66,7 @@ class Batch:
     ticket: Mapping[str, Any]
     context: bytes
     form: Form
-    store: "Store"
+    store: "UploadStore"
     among: frozenset[str] | None = None
 
 
@@ -123,7 +123,9 @@ class Box:
             self.close()
             part = "" if among is None else f"{_run_of(ticket)}-"
             limit = self._most if among is None else min(self._most, len(among))
-            store = Store(self._folder / f"{part}{context.hex()}.uploads", most=limit)
+            store = UploadStore(
+                self._folder / f"{part}{context.hex()}.uploads", most=limit
+            )
             self._batch = Batch(
                 ticket,
                 context,
@@ -144,7 +146,7 @@ class Box:
                 self._end(store, self._least if among is None else 1)
         return store.people()
 
-    def _end(self, store: "Store", least: int = 1) -> None:
+    def _end(self, store: "UploadStore", least: int = 1) -> None:
         if store.count < least:
             raise PartyError(
                 f"{store.count:,} people have uploaded, and {least:,} are the least "
@@ -337,7 +339,7 @@ TWICE = "twice"
 LATE = "late"
 
 
-class Store:
+class UploadStore:
     def __init__(self, path: Path, *, most: int) -> None:
         own_folder(path.parent)
         os.close(own_file(path, os.O_RDWR))

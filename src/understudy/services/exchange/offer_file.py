@@ -200,7 +200,7 @@ def _words(error: Exception) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-class Store:
+class OfferStore:
     """A folder of immutable files. One process at a time may serve it."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -280,7 +280,7 @@ class Upload:
     behind.
     """
 
-    def __init__(self, store: Store, path: Path, most: int) -> None:
+    def __init__(self, store: OfferStore, path: Path, most: int) -> None:
         self._store = store
         self.path = path
         self._most = most

@@ -18,7 +18,7 @@ from understudy.ground.errors import ConfigError, ExchangeError
 from understudy.protocols.papers.sgde.offer import Requirements
 from understudy.services.exchange.app import build_app
 from understudy.services.exchange.database import ADMIN, Caller, Database, Token, issue
-from understudy.services.exchange.offer_file import Store
+from understudy.services.exchange.offer_file import OfferStore
 from understudy.services.exchange.service import Exchange
 from understudy.services.web.limits import Limits
 from understudy.services.web.skeleton import limited_server
@@ -39,7 +39,7 @@ def open_exchange(
     token, in `admin.token`.
     """
     folder = Path(data)
-    store = Store(folder)
+    store = OfferStore(folder)
     try:
         exchange = Exchange(
             Database.in_folder(folder) if database is None else Database(database),

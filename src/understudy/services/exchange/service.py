@@ -38,7 +38,7 @@ from understudy.services.exchange.database import (
     Token,
     now,
 )
-from understudy.services.exchange.offer_file import Store, Upload
+from understudy.services.exchange.offer_file import OfferStore, Upload
 from understudy.services.web.limits import Limits
 
 NOTHING = Effect.NOTHING_STORED
@@ -50,7 +50,7 @@ def requirements_of(pool: Pool) -> Requirements:
 
 class Exchange:
     def __init__(
-        self, database: Database, store: Store, limits: Limits | None = None
+        self, database: Database, store: OfferStore, limits: Limits | None = None
     ) -> None:
         self.database = database
         self.store = store
