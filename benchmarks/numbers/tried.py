@@ -15,6 +15,7 @@ import os
 import sys
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from common.rows import said, write
 from understudy.models.tables import merged_levels
 
 QUICK = quick()
+LEVEL_COUNT = merged_levels.level_count
 TRIED = {  # fine, signal
     "hand": (0.0, 1.0),
     "bought": (0.3, 1.0),
@@ -55,11 +57,16 @@ FIELDS = (
 )
 
 
+def _levels_at(signal: float, people: float, noise: float, *most: int) -> int:
+    return LEVEL_COUNT(people, signal * noise, *most)
+
+
 def run(
     dataset: str, people: int, seed: int, tried: str, folder: Path
 ) -> dict[str, Any]:
     warnings.simplefilter("ignore")
-    fine, merged_levels._SIGNAL = TRIED[tried]
+    fine, signal = TRIED[tried]
+    merged_levels.level_count = partial(_levels_at, signal)  # type: ignore[assignment]
     method = "hand" if tried == "hand" else "bought"
     cell = bench.Cell(
         dataset=dataset,

@@ -47,7 +47,7 @@ Edges: exact cells, and such as were not measured, are never taken for empty; co
 without order keep independence.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,8 +67,6 @@ SURE = 3.0
 _SUREST = 16.0  # deviations: the highest threshold
 # people: so many in a cell that is surely empty cost 1, in log-likelihood, at most
 _STRAYS = 1.5
-# |r| of the copulas tried: below, a pair's noisy cells say enough by themselves
-_CORRELATIONS = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
 _CLEARLY_ORDERED = 5.0  # in log-likelihood: the gain over independence
 # of what parts a pair from independence: a copula that leaves no more is the pair, but
 # for noise
@@ -287,7 +285,7 @@ def laws_of_pairs(
     apart = left(independent)
     best = independent
     least = torch.full_like(apart, torch.inf)
-    for table in _copulas(ways, columns, total):
+    for table in copulas(ways, columns, total):
         found = left(table)
         best = torch.where(spread_out(found < least), table, best)
         least = torch.minimum(found, least)
@@ -337,8 +335,15 @@ def _functions(
     return table, left
 
 
-def _copulas(ways: Tensor, columns: Tensor, total: float) -> Iterator[Tensor]:
-    """All pairs for each r, in counts: (width, width) each."""
+def copulas(
+    ways: Tensor,
+    columns: Tensor,
+    total: float,
+    correlations: Sequence[float] = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995),
+) -> Iterator[Tensor]:
+    """All pairs for each r and −r, in counts: (width, width) each. Below such r a
+    pair's noisy cells say enough by themselves.
+    """
     # ∫ over f by its values within five deviations, a twentieth apart
     nodes = torch.linspace(-5.0, 5.0, 201, dtype=ways.dtype, device=ways.device)
     mass = torch.exp(-nodes.square() / 2)
@@ -348,7 +353,7 @@ def _copulas(ways: Tensor, columns: Tensor, total: float) -> Iterator[Tensor]:
     ends = torch.special.ndtri((ways.cumsum(0) / total - columns @ place).clamp(0, 1))
     # levels that begin where another one ends
     inner = (columns * columns.cumsum(0)).sum(1) > 1
-    for shared in _CORRELATIONS:
+    for shared in correlations:
         below = torch.special.ndtr(
             (ends - shared**0.5 * nodes[:, None]) / (1 - shared) ** 0.5
         )

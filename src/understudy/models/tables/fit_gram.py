@@ -65,16 +65,8 @@ from understudy.models.tables.target import (
 
 Watch = Callable[[int, float], None]
 
-# of the steps: at most for cells to become empty, and at least where there are rules
-_WAIT = 0.1
-_STRAY = 0.015  # of a pair's people, in cells that should be empty
-# steps, all of them, where other pairs than the target's are read on fewer levels
-_ON_FEWER = 300
 # of the people: so many rows, as if seen to keep the rules, make draws keep them
 _KEPT = 0.1
-# what a component has of its level, to begin with, in a column of which a law is known
-_PARTED = 0.97
-_JITTER = 0.5  # of the initial logits: enough for the components to part
 
 
 def fit_gram(
@@ -132,10 +124,12 @@ def fit_gram(
     tables = fewer or read_tables(
         counts, mixture.sizes, noise=variance.sqrt(), people=people, ties=ties
     )
-    steps = min(steps, _ON_FEWER) if fewer else steps
+    if fewer:
+        steps = min(steps, 300)
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
-    jitter = torch.randn(components, mixture.width, generator=generator) * _JITTER
+    # enough for the components to part
+    jitter = torch.randn(components, mixture.width, generator=generator) * 0.5
     with torch.no_grad():
         mixture.logits.copy_(tables.ways.clamp(min=RAREST).log().cpu() + jitter)
         _begin_by_laws(mixture, tables, generator)
@@ -169,10 +163,14 @@ def fit_gram(
 
 
 def _begin_by_laws(
-    mixture: MixtureOfProducts, tables: NoisyMarginals, generator: torch.Generator
+    mixture: MixtureOfProducts,
+    tables: NoisyMarginals,
+    generator: torch.Generator,
+    *,
+    own_share: float = 0.97,
 ) -> None:
     """Give every component one level, mostly, of columns with a law: a descent takes
-    long to part them so far.
+    long to part them so far. `own_share` is what it has of that level.
     """
     laws = tables.laws.cpu()
     ways = tables.ways.cpu()
@@ -198,7 +196,8 @@ def _begin_by_laws(
         drawn[one], drawn[other] = cells // table.shape[1], cells % table.shape[1]
     for column, levels in drawn.items():
         own = functional.one_hot(levels, mixture.sizes[column])
-        odds = _PARTED * own + (1 - _PARTED) * ways[blocks[column]].clamp(min=RAREST)
+        others = ways[blocks[column]].clamp(min=RAREST)
+        odds = own_share * own + (1 - own_share) * others
         mixture.logits[:, blocks[column]] = odds.log().to(mixture.logits.dtype)
 
 
@@ -213,6 +212,9 @@ def _descend(
     target: int | None = None,
 ) -> MixtureOfProducts:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
+    # at most for cells to become empty, and at least where there are rules
+    waited = 0.1 * steps
+    stray = 0.015  # of a pair's people, in cells that should be empty
     # gradients are near 1, far above Adam's epsilon
     scale = float(tables.ways_precision.mean().rsqrt())
     rules = Rules(
@@ -244,10 +246,7 @@ def _descend(
                     one.is_noise(table)
                     for one, table in zip(triples, wide, strict=True)
                 )
-                and (
-                    step >= _WAIT * steps
-                    or (not ties and empty.held(law, tied) <= _STRAY)
-                )
+                and (step >= waited or (not ties and empty.held(law, tied) <= stray))
             ):
                 break
             slope = two_way.slope(law, turned, pairs)

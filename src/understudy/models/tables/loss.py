@@ -20,10 +20,6 @@ from understudy.models.tables.noisy_tables import RESOLUTION, NoisyMarginals, mo
 
 # least and most weight of a table's squares: their mean, over the noise's
 _STRESS = (0.1, 3.0)
-# tables that noise does not explain are given up where what they have left beyond it
-# did not fall by this part in so many looks, one every five steps
-_PROGRESS = 0.1
-_PATIENCE = 12
 
 
 @dataclass(frozen=True)
@@ -96,12 +92,23 @@ class TwoWay:
 
     A table weighs as much as it has left: its mean square over the noise's, of
     `residual`, within `_STRESS`. So strong tables are followed down to their noise, and
-    those that are there already do not go on into it.
+    those that are there already do not go on into it. Tables that noise does not
+    explain are given up where what they have left beyond it did not fall by a part,
+    `progress`, in so many looks, one every five steps (`patience`).
     """
 
     def __init__(
-        self, tables: NoisyMarginals, sizes: Sequence[int], scale: float, rules: Rules
+        self,
+        tables: NoisyMarginals,
+        sizes: Sequence[int],
+        scale: float,
+        rules: Rules,
+        *,
+        progress: float = 0.1,
+        patience: int = 12,
     ) -> None:
+        self.progress = progress
+        self.patience = patience
         self.target = tables.target.float()
         self.precision = (tables.precision * scale).float()
         self.measured = tables.measured.float()
@@ -160,13 +167,13 @@ class TwoWay:
             weight = (every / self.each).clamp(*_STRESS)
             self.stressed = self.precision * weight[self.column][:, self.column]
             self._look(float((every / self.most.clamp(min=1) - 1).clamp(min=0).sum()))
-        is_still = self.excess == 0 or self.idle > _PATIENCE
+        is_still = self.excess == 0 or self.idle > self.patience
         return mean, mean <= self.least and is_still
 
     def _look(self, excess: float) -> None:
         self.excess = excess
         self.idle += 1
-        if excess < (1 - _PROGRESS) * self.least_excess:
+        if excess < (1 - self.progress) * self.least_excess:
             self.least_excess = excess
             self.idle = 0
 

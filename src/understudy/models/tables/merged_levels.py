@@ -2,8 +2,8 @@
 drawn: by released tables alone.
 
 *Bought* (`bought_levels`). A cell of a two-way table has noise of a known size σ. With
-L levels of about equal weight in both columns it has n/L² people, and fewer than some σ
-of them tell nothing: so there are about L = √(n/cσ) levels. Neighbouring fine cells of
+L levels of about equal weight in both columns it has n/L² people, and fewer than σ of
+them tell nothing: so there are L = √(n/σ) levels. Neighbouring fine cells of
 ordered columns are merged until they hold n/L people; one that holds as many (zero, 40
 h) is a level by itself. So are all categories together with fewer than `_RARE` σ people
 each, and last those missing.
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 Groups = NDArray[np.int32]  # the level of each fine cell
 
-_SIGNAL = 1.0  # c: what a cell of two average levels holds, in deviations of its noise
 # levels of a column with many declared bins, before it is known how many there will be
 _FEW = 8
 _SMALL = 0.25  # of n/L: with fewer people than this, neighbours are one level
@@ -137,7 +136,7 @@ def level_count(people: float, noise: float, most: int = _MOST_LEVELS) -> int:
     """L: how many levels an ordered column is cut into."""
     if not noise > 0:
         return most
-    return int(min(max(2.0, math.sqrt(max(people, 1.0) / (_SIGNAL * noise))), most))
+    return int(min(max(2.0, math.sqrt(max(people, 1.0) / noise)), most))
 
 
 def merged_neighbours(table: Tensor, levels: int) -> Groups:

@@ -38,8 +38,6 @@ from understudy.models.network import (
 )
 from understudy.models.tables.given_rules import Ruled
 
-# the last number below 1 to which a component's number is added without rounding up
-_LAST = 1 - 2.0**-30
 KEPT = 0.3  # of all rows: so many have the target by the odds of their component
 
 
@@ -209,7 +207,7 @@ def latin(
         place = torch.empty(n, dtype=torch.int64)
         # in a random order within each component
         place[torch.argsort(pick + uniform(n))] = torch.arange(n)
-        draw = ((place - before + uniform(n)) / share[pick]).clamp(max=_LAST)
+        draw = _below_one((place - before + uniform(n)) / share[pick])
         found = torch.searchsorted(heap.flatten(), pick + draw, right=True)
         levels[:, column] = (found - pick * own.shape[1]).clamp(0, own.shape[1] - 1)
     return levels
@@ -231,10 +229,17 @@ def evenly(odds: Tensor, kinds: Tensor, uniform: Callable[[int], Tensor]) -> Ten
     so each kind, and all together, are near their odds.
     """
     draw = torch.empty(len(odds), dtype=torch.float64)
-    order = torch.argsort(kinds + odds[:, -1].clamp(max=_LAST))
+    order = torch.argsort(kinds + _below_one(odds[:, -1]))
     golden_section = 0.5 * (5**0.5 - 1)
     draw[order] = (torch.arange(len(odds)) * golden_section + uniform(1)) % 1
     return (odds.cumsum(1)[:, :-1] <= draw[:, None]).sum(1).int()
+
+
+def _below_one(numbers: Tensor) -> Tensor:
+    """Up to the last number to which a component's number is added without rounding
+    up.
+    """
+    return numbers.clamp(max=1 - 2.0**-30)
 
 
 def invert(odds: Tensor, uniform: Tensor) -> Tensor:

@@ -37,7 +37,6 @@ _CAUTION = 0.3
 _TIGHTEST = 20.0  # the prior is at most so many times as precise as the measurement
 # frequencies nearer than this are the same; stands in for the noise of exact cells
 RESOLUTION = 1e-5
-_CHANCE = 0.05  # that the truth leaves more in some table than each of them may keep
 # levels: where noise allows fewer, other pairs than a target's are read on these
 _FEW = 3
 
@@ -226,14 +225,16 @@ def forbidden(
     return (Ruled.from_ties(anything, sizes, ties).gram() == 0) & counted
 
 
-def most_of(cells: Tensor, tables: int | None = None) -> Tensor:
-    """What so many squared normals add up to at most in so many tables, but for
-    `_CHANCE` (Wilson, Hilferty 1931).
+def most_of(
+    cells: Tensor, tables: int | None = None, *, chance: float = 0.05
+) -> Tensor:
+    """What so many squared normals add up to at most in so many tables, but for a
+    `chance` that one of these has more (Wilson, Hilferty 1931).
     """
     tables = int(cells.triu(1).count_nonzero()) if tables is None else tables
     spread = 2 / (9 * cells.clamp(min=1))
     bound = torch.special.ndtri(
-        torch.tensor(1 - _CHANCE / max(tables, 1), dtype=cells.dtype)
+        torch.tensor(1 - chance / max(tables, 1), dtype=cells.dtype)
     )
     most: Tensor = cells * (1 - spread + bound * spread.sqrt()) ** 3
     return most

@@ -71,9 +71,6 @@ def pair_strength(tables: NoisyMarginals) -> Tensor:
     return (squares / fewest).clamp(max=1).sqrt().cpu()
 
 
-_NOISE = 1.0  # of the people: what a table's noise may add up to
-
-
 def strongest_triples(
     tables: NoisyMarginals,
     sizes: Sequence[int],
@@ -106,12 +103,12 @@ def strongest_triples(
 
 def is_worth_its_cells(cells: int, noise: float, people: float) -> bool:
     """Whether a three-way table of so many, each with such noise, can tell something of
-    so many people.
+    so many people: its noise adds up to no more than they are.
     """
-    return (
-        cells <= MOST_CELLS
-        and cells * noise * math.sqrt(2 / math.pi) <= _NOISE * people
-    )
+    if cells > MOST_CELLS:
+        return False
+    mean_noise = noise * math.sqrt(2 / math.pi)  # E|N(0, σ²)|
+    return cells * mean_noise <= people
 
 
 def information(
@@ -135,7 +132,6 @@ def information(
 
 # Threes
 
-_BEYOND = 4.0  # deviations of noise and chance
 _TWO = [*map(list, combinations(range(3), 2))]
 
 
@@ -169,9 +165,10 @@ def strongest_threes(
     *,
     cells_noise: float,
     besides: Collection[frozenset[int]] = (),
+    deviations: float = 4.0,
 ) -> Tensor:
-    """At most (wanted, 3) columns whose sum is the farthest from what their pairs say;
-    `cells_noise`: of a table's.
+    """At most (wanted, 3) columns whose sum is the farthest from what their pairs say,
+    by more than so many `deviations` of noise and chance; `cells_noise`: of a table's.
 
     `upper`: which levels of all columns, one after the other, are in their column's
     upper half. `pairs_noise`: of each cell of the pairs, (width, width), which is felt
@@ -192,7 +189,7 @@ def strongest_threes(
     beyond = sums / people - _without_effect(single[every], pairs)
     # the third column of each of these pairs
     told = (loud * single[every].flip(1) ** 2).sum(1)
-    clear = beyond.abs() > _BEYOND * (noise**2 + people + told).sqrt() / people
+    clear = beyond.abs() > deviations * (noise**2 + people + told).sqrt() / people
     order = beyond.abs().argsort(descending=True)
     chosen: list[list[int]] = []
     for columns in every[order[clear[order]]].tolist():

@@ -50,10 +50,6 @@ from understudy.models.tables.noisy_tables import NoisyMarginals
 MOST_LEVELS = 4
 _TRUST = 0.6  # of a pair's precision
 MOST_TOLD = 16  # levels of a target
-_RIDGE = 1.0  # rows' worth of evidence that an effect is 0
-# of a strength, and of its logarithm around 0 before any table is looked at
-_STRONGEST = 4.0
-_SPREAD = 0.5
 
 
 class WithTarget:
@@ -198,8 +194,9 @@ def _likeliest(rows: "csr_array", chance: NDArray[Any]) -> NDArray[Any]:
     def loss(flat: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         effects = flat.reshape(shape)
         said = log_softmax(rows @ (effects + mean), axis=1)
-        slope = rows.T @ (np.exp(said) - chance) + _RIDGE * effects
-        value = _RIDGE / 2 * np.square(effects).sum() - (chance * said).sum()
+        # one row's worth of evidence that an effect is 0
+        slope = rows.T @ (np.exp(said) - chance) + effects
+        value = np.square(effects).sum() / 2 - (chance * said).sum()
         return float(value) / n, slope.ravel() / n
 
     start = np.zeros(shape).ravel()
@@ -221,9 +218,11 @@ def _as_strong(
     chance: NDArray[Any],
     tables: NoisyMarginals,
     block: slice,
+    *,
+    spread: float = 0.5,
 ) -> NDArray[Any]:
-    """The effects times their strength, at least 1, the target's shares as they
-    were.
+    """The effects times their strength, at least 1, the target's shares as they were;
+    `spread`: of the logarithm of a strength before any table is looked at.
     """
     from scipy.optimize import minimize_scalar
 
@@ -249,11 +248,11 @@ def _as_strong(
     def loss(log: float) -> float:
         return (
             float((weight * np.square(pairs(np.exp(log)) - released)).sum())
-            + (log / _SPREAD) ** 2
+            + (log / spread) ** 2
         )
 
     found = minimize_scalar(
-        loss, bounds=(0, np.log(_STRONGEST)), method="bounded", options={"xatol": 0.01}
+        loss, bounds=(0, np.log(4)), method="bounded", options={"xatol": 0.01}
     )
     strength = float(np.exp(found.x))
     shift = np.log(_tilt(np.exp(strength * scores), share))
