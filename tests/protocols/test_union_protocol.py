@@ -14,13 +14,19 @@ from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
     MessageError,
+    PartyError,
     PrivacyError,
 )
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.core.alignment import Introduce, MaskOwn, watch_alignment
+from understudy.protocols.core.alignment import (
+    Introduce,
+    MaskOwn,
+    SharedPositions,
+    watch_alignment,
+)
 from understudy.protocols.core.base import Keep, Public, Return
 from understudy.protocols.core.union import (
     LENGTHS,
@@ -270,6 +276,20 @@ def test_another_alignment_than_was_agreed_to_is_refused():
             other.answer(one)
     assert not entries(united)
     assert not entries(other)
+
+
+def test_who_leaves_a_union_has_no_rows_left_that_another_alignment_could_use():
+    """Else a server that asks for row numbers next is told the exact number of people,
+    as that of an intersection which never took place.
+    """
+    parties = pair()
+    align_union(LocalParties(parties), GROUPS)
+    party = parties["clinic"]
+    with pytest.raises(MessageError, match="was not expected here"):
+        party.answer(SharedPositions(positions=None))
+    assert not party.united
+    with pytest.raises(PartyError, match="not aligned yet"):
+        _ = party.aligned
 
 
 def test_only_two_holders_with_ids_of_one_kind_make_a_union():

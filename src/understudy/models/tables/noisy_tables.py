@@ -240,6 +240,18 @@ def most_of(
     return most
 
 
+def one_way(
+    gram: Tensor, sizes: Sequence[int], noise: float | Tensor
+) -> tuple[float, Tensor, Tensor]:
+    """The number of people that such a matrix says, its one-way tables (width,) in
+    counts, and their variances.
+    """
+    counts, variance = checked(gram, sizes, noise)
+    columns = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes)))
+    none = torch.zeros(len(counts), dtype=torch.bool)
+    return _one_way(counts, variance, columns.double(), none, None)
+
+
 def _one_way(
     counts: Tensor,
     variance: Tensor,

@@ -223,6 +223,41 @@ class TreesRead:
     noise: list[float]  # of each column's counts
     ends: dict[int, Tensor]  # people by end, of the columns that have them
     kept: list[Tensor]  # each column's nodes in a row
+    # of a union, by column: which part of its holder's people is at both holders
+    shared: Sequence[float] = ()
+
+    @classmethod
+    def of_each(
+        cls,
+        trees: Sequence[Trees],
+        sums: Sequence[Tensor],
+        noise: Sequence[float],
+        people: float,
+        also: Mapping[int, Sequence[Counted]] | None = None,
+    ) -> "TreesRead":
+        """The same where each of two groups has people of its own, and both together
+        about so many. Tables are of a group's own people; `people` are those at both
+        groups, of whom levels have to be clear.
+        """
+        reads = []
+        first = 0
+        for group, nodes, sigma in zip(trees, sums, noise, strict=True):
+            columns = range(first, first + len(group.columns))
+            own = {j - first: (also or {}).get(j, ()) for j in columns}
+            reads.append(cls.from_sums([group], [nodes], [sigma], None, own))
+            first += len(columns)
+        one, other = reads
+        shared = one.people + other.people - people
+        shared = max(1.0, min(shared, one.people, other.people))
+        behind = len(one.tables)
+        return cls(
+            shared,
+            one.tables + other.tables,
+            one.noise + other.noise,
+            one.ends | {behind + j: ends for j, ends in other.ends.items()},
+            one.kept + other.kept,
+            [shared / read.people for read in reads for _ in read.tables],
+        )
 
     @classmethod
     def from_sums(
@@ -285,8 +320,13 @@ class TreesRead:
 
     def levels(self, schema: Schema, pair_noise: float) -> Levels:
         """The levels that these tables and the noise of a pair's cells allow."""
+        tables = self.tables
+        if self.shared:
+            tables = [
+                table * share for table, share in zip(tables, self.shared, strict=True)
+            ]
         groups = bought_levels(
-            schema.columns, self.tables, people=self.people, noise=pair_noise
+            schema.columns, tables, people=self.people, noise=pair_noise
         )
         ends = {j: table.numpy() for j, table in self.ends.items()}
         return Levels(schema, groups, [table.numpy() for table in self.tables], ends)

@@ -148,6 +148,14 @@ def _padding(shares: Sequence[tuple[float, float]]) -> Padding:
     return Padding.within(min(epsilons), min(deltas))
 
 
+def expected_made_up(budgets: Sequence[Budget]) -> int:
+    """How many places of a union by such holders are made-up people's: both lists,
+    and about `reach` that each has alone.
+    """
+    padding = padding_of(budgets)
+    return 2 * padding.pool + 2 * padding.reach
+
+
 def lengths_event(budgets: Sequence[Budget]) -> DpEvent:
     """What lengths cost in such a run."""
     return padding_of(budgets).event
@@ -336,6 +344,9 @@ class UnitedParty(AlignedParty):
         self._to_mask = 3 * (own + other)
 
     def _leave_union(self) -> None:
+        if self._places is not None:
+            # all rows, and not those of an intersection
+            self._rows = self._aligned = None
         self._union = self._places = None
         self._people_in_union = 0
         self.union_digest = b""

@@ -16,6 +16,7 @@ from understudy.answers.release import TableRelease, tables_of, tensors_of
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
 from understudy.data.encoding.codec import Codec, Levels
+from understudy.data.schema import Schema
 from understudy.generators.parts import GeneratorParts
 from understudy.models.network import pick_device
 from understudy.models.tables.fit_gram import fit_gram
@@ -28,6 +29,13 @@ from understudy.models.tables.merged_levels import (
 )
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import NoisyMarginals, read_tables
+from understudy.models.tables.presence import (
+    Present,
+    among_both,
+    presence_name,
+    united,
+    united_levels,
+)
 from understudy.models.tables.strongest import (
     halves,
     strongest_pairs,
@@ -55,6 +63,32 @@ class Measured(Counts):
     people: int | None
     levels: Levels | None = None
     kept: dict[str, Tensor] = field(default_factory=dict)
+    present: Present | None = None
+
+    def among_both(self, layout: Layout) -> "Measured":
+        """Of a union: the same of people at both holders (`models.tables.presence`)."""
+        assert self.both is not None
+        columns = [len(schema.columns) for schema in layout.groups]
+        sizes = layout.sizes
+        if self.levels is not None:
+            sizes = self.levels.sizes
+        made = among_both(
+            self.gram,
+            self.loudness,
+            [sizes[: columns[0]], sizes[columns[0] :]],
+            *self.both,
+            [Triple(**one) for one in self.triples],
+        )
+        return replace(
+            self,
+            gram=made.gram,
+            noise=made.noise,
+            measured=made.noise.isfinite(),
+            triples=[vars(one) for one in made.triples],
+            people=max(1, round(made.present.both)),
+            both=None,
+            present=made.present,
+        )
 
     @property
     def loudness(self) -> Tensor:
@@ -125,6 +159,7 @@ def _mean(a: Counts, b: Counts) -> Counts:
         noise,
         a.measured | b.measured,
         a.triples + b.triples,
+        both=b.both if a.both is None else a.both,
     )
 
 
@@ -152,6 +187,8 @@ class Chooser:
 
     def __init__(self, config: Config, layout: Layout, measured: Measured) -> None:
         self.config = config
+        if measured.both is not None:
+            measured = measured.among_both(layout)
         self.measured = measured
         levels = measured.levels
         schema = with_rules(
@@ -262,11 +299,15 @@ def fitted(
     record = measurements.record
     if measured.levels is not None:
         beside = measured.loudness.fill_diagonal_(torch.inf)
+        if study.union:  # across, of people at both alone
+            first = sum(measured.levels.sizes[: len(study.layout.groups[0].columns)])
+            beside[:first, first:] = beside[first:, :first] = torch.inf
         by_pairs = all_that_was_counted(measured.gram, beside, measured.levels.sizes)
         measured = replace(
             measured, levels=study.read_again(measurements, measured.levels, *by_pairs)
         )
     chooser = study.chooser(measured)
+    measured = chooser.measured
     network = chooser.fit(watch=look)
     codec = chooser.codec
     schema = chooser.codec.schema
@@ -308,6 +349,9 @@ def fitted(
         card["owners"] = {
             column: name for name, held in first.items() for column in held.names
         }
+    own = codec if isinstance(codec, Levels) else None
+    if measured.present is not None:
+        return _of_union(study, network.cpu(), measured.present, schema, own, card)
     epsilon = privacy.to_dict()["person"]["epsilon"]["outsider"]
     about = {"adjacency": privacy.adjacency, "epsilon": epsilon, "delta": privacy.delta}
     about |= {
@@ -320,5 +364,31 @@ def fitted(
     sizes = torch.tensor(codec.sizes, dtype=torch.int32)
     release = TableRelease.from_tensors(codec, measured.kept | {"sizes": sizes}, about)
     card["release"] = release.card
-    own = codec if isinstance(codec, Levels) else None
     return GeneratorParts(network.cpu().eval(), schema, card, own, release), people
+
+
+def _of_union(
+    study: Any,
+    network: MixtureOfProducts,
+    present: Present,
+    schema: Schema,
+    levels: Levels | None,
+    card: dict[str, Any],
+) -> tuple[GeneratorParts, int]:
+    """The same of all whom either holder has, from the mixture of people at both. The
+    noisy tables are of several populations, and are not kept with it.
+    """
+    groups = study.layout.groups
+    holders = [
+        (holder, len(group.columns))
+        for (holder,), group in zip(study.grid.groups, groups, strict=True)
+    ]
+    made, wide = united(network, present, schema, holders)
+    if levels is not None:
+        levels = united_levels(levels, wide, present, holders[0][1])
+    counts = [round(one) for one in (present.both, *present.alone)]
+    words = ["both", *(f"{holder} alone" for holder, _ in holders)]
+    card["union"] = dict(zip(words, counts, strict=True))
+    for holder, _ in holders:
+        card["owners"][presence_name(holder)] = holder
+    return GeneratorParts(made.eval(), wide, card, levels), sum(counts)

@@ -68,12 +68,15 @@ class Layout:
     (`data.encoding.fine`). `levels`: those that were chosen; before that, and without
     it, they are as declared. `runs`: where numbers without bounds are, by what was
     released before all (`data.encoding.fine`); before that they may be anywhere.
+    `union`: of two groups whose people are those whom either has, each person's
+    presence is one more coordinate of the product (`presence_moved`).
     """
 
     announced: Mapping[str, Schema]
     fine: float = 0.0
     levels: Levels | None = None
     runs: Mapping[str, Run] | None = None
+    union: bool = False
 
     @cached_property
     def schemas(self) -> Mapping[str, Schema]:
@@ -180,6 +183,22 @@ class Layout:
     def widths(self) -> tuple[int, ...]:
         """The length of a one-hot row of each group."""
         return tuple(map(sum, self.group_sizes))
+
+    @property
+    def product_widths(self) -> tuple[int, ...]:
+        """The same with the coordinate of presence, where there is one."""
+        return tuple(width + self.union for width in self.widths)
+
+    @property
+    def presence_moved(self) -> int:
+        """How many cells a person at both holders moves besides those of all pairs
+        across: the one of each column, and that of those who are at both.
+        Adjacency: one person with all rows at both holders is added or removed. In the
+        product of (x, 1) and (y, 1) such a person adds 1 to one cell for each pair of
+        columns across, each column of either holder, and to the last cell; a person at
+        one holder alone adds nothing, as the other's vector is zero.
+        """
+        return self.columns + 1 if self.union else 0
 
     def on_levels(self, groups: Any) -> "Layout":
         """The same with levels of all columns, told as the level of every fine cell, by

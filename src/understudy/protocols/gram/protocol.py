@@ -37,12 +37,14 @@ from understudy.data.encoding.fine import may_spike
 from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.models.tables.merged_levels import level_count, most_bins
+from understudy.models.tables.presence import presence_name
+from understudy.models.tables.smooth_laws import Counted
 from understudy.models.tables.spikes import chosen_spikes, named_spikes
 from understudy.models.tables.trees import Trees, TreesRead, levels_counted, runs_of
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.ring import Ring
-from understudy.protocols.core.union import check_two
+from understudy.protocols.core.union import check_two, expected_made_up
 from understudy.protocols.gram.layout import Layout, Names
 from understudy.protocols.gram.settings import (
     AGAIN,
@@ -167,6 +169,9 @@ class Gram(Study[TableRows]):
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
         super().__init__(config, schemas)
         self.layout = Layout(schemas, config.fine)
+        if self.union:
+            self._check_union()
+            self.layout = replace(self.layout, union=True)
         self.spiky = self.layout.buys and any(map(may_spike, self.layout.joint.columns))
         if self.layout.unbounded:
             self.least = 2  # where numbers are tells nothing of them
@@ -177,12 +182,6 @@ class Gram(Study[TableRows]):
                     f"{', '.join(names)} are not three columns of one holder.",
                     effect=Effect.NOTHING_CHARGED,
                 )
-        if self.union:
-            check_two(self.grid.groups)
-            raise ConfigError(
-                'alignment = "union": gram fits no tables over a union yet.',
-                effect=Effect.NOTHING_CHARGED,
-            )
         self.layout.check_width()
         self.grid.check_max_holders_per_person(config.max_holders_per_person)
         self.remeasured = self._remeasured()
@@ -211,6 +210,25 @@ class Gram(Study[TableRows]):
         # else what it is follows from the settings
         self._chooses = bool(self.remeasured or self.most_triples)
         _ = self.spreads
+
+    def _check_union(self) -> None:
+        """Refuse what cannot be fitted over a union, before anything is charged."""
+        check_two(self.grid.groups)
+        joint = self.layout.joint
+        if joint.rules or self.config.rules:
+            raise ConfigError(
+                'alignment = "union" takes no rules: leave them out, or choose '
+                '"intersection".',
+                effect=Effect.NOTHING_CHARGED,
+            )
+        for holder in self.schemas:
+            if presence_name(holder) in joint.names:
+                raise ConfigError(
+                    f'alignment = "union" calls presence at {holder} '
+                    f'"{presence_name(holder)}", and a column is called that: rename '
+                    "it.",
+                    effect=Effect.NOTHING_CHARGED,
+                )
 
     def _remeasured(self) -> int:
         """How many of the strongest pairs are measured a second time."""
@@ -269,6 +287,8 @@ class Gram(Study[TableRows]):
         cells = Counter(
             {block: layout.marked_in(block, marks) for block in layout.grid.blocks}
         )
+        if layout.union:
+            cells[0, 1] += layout.presence_moved
         for names in triples if not self.second else ():
             place = layout.place(names)
             assert place is not None
@@ -341,11 +361,12 @@ class Gram(Study[TableRows]):
         if self.encrypted and not self.layout.buys:
             from understudy.protocols.joint.encrypted import rooms_of
 
-            rooms_of(Product.of_all(self.layout.widths), bits)
+            rooms_of(Product.of_all(self.layout.product_widths), bits)
 
     def rows(self, holding: Holding) -> TableRows:
         table = holding.rows if holding.aligned is None else holding.aligned
-        return TableRows(table, self.layout, self.grid.group_of(holding.name))
+        group = self.grid.group_of(holding.name)
+        return TableRows(table, self.layout, group, holding.in_union)
 
     def stage(
         self,
@@ -461,14 +482,14 @@ class Gram(Study[TableRows]):
     def terms(self, name: str, measurements: Measurements) -> Terms:
         if name == "fine" and self.layout.unbounded:
             sums, noise = measurements["reach"]
-            return {
-                "runs": runs_of(
-                    [*self.layout.tops.values()],
-                    sums,
-                    noise,
-                    measurements.record.people,
-                )
-            }
+            tops = [*self.layout.tops.values()]
+            if self.union:  # each holder has people of its own
+                each = zip(tops, sums, noise, strict=True)
+                runs = [
+                    runs_of([top], [one], [sigma], None) for top, one, sigma in each
+                ]
+                return {"runs": torch.cat(runs)}
+            return {"runs": runs_of(tops, sums, noise, measurements.record.people)}
         if name == "pairs" and self.layout.buys:
             groups = self.levels(measurements).groups
             levels: Terms = {
@@ -525,17 +546,32 @@ class Gram(Study[TableRows]):
 
     def fine_tables(self, measurements: Measurements) -> TreesRead:
         """What the trees of all columns say."""
-        sums, noise = measurements["fine"]
-        arguments = (
-            self.within(measurements).trees,
-            sums,
-            noise,
-            measurements.record.people,
-        )
         tables: TreesRead = measurements.once(
-            "fine tables", lambda: TreesRead.from_sums(*arguments)
+            "fine tables", lambda: self._read_trees(measurements)
         )
         return tables
+
+    def _read_trees(
+        self,
+        measurements: Measurements,
+        also: Mapping[int, Sequence[Counted]] | None = None,
+    ) -> TreesRead:
+        """The same, by what else was counted, too. Of a union each holder's trees are
+        of its own people, and `people` are about those at both.
+        """
+        trees = self.within(measurements).trees
+        sums, noise = measurements["fine"]
+        if self.union:
+            return TreesRead.of_each(
+                trees, sums, noise, self._about_in_union(measurements), also
+            )
+        return TreesRead.from_sums(trees, sums, noise, measurements.record.people, also)
+
+    def _about_in_union(self, measurements: Measurements) -> float:
+        """About how many people a union has, without those who were made up."""
+        budgets = [stated["budget"] for stated in measurements.record.begun.values()]
+        limited = [Budget(**budget) for budget in budgets if budget is not None]
+        return (measurements.record.people or 0) - expected_made_up(limited)
 
     def read_again(
         self,
@@ -547,9 +583,8 @@ class Gram(Study[TableRows]):
         """The same levels, and where people are in each, by what pairs say of levels,
         too: (width,).
         """
-        trees, (sums, noise) = self.within(measurements).trees, measurements["fine"]
         also = levels_counted(levels, counts, deviations)
-        read = TreesRead.from_sums(trees, sums, noise, measurements.record.people, also)
+        read = self._read_trees(measurements, also)
         spikes = {}
         if "pairs" in measurements and isinstance(
             pairs := measurements.stage("pairs"), Pairs

@@ -176,7 +176,8 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         choice("intersection", "union"),
         "over columns, whose rows count: people whom all holders have, and who these "
         "are is disclosed to the holders; or, of two holders, all whom either has, and "
-        "nobody learns who is shared",
+        'nobody learns who is shared (with products = "encrypted", not even a server '
+        "together with a holder)",
     )
 
     @property

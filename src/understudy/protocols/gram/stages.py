@@ -9,15 +9,22 @@ their levels, and multiplies its 0/1 rows with the third column of a holder of t
 group. All such tables of a run go in one product, of which each table's cells alone are
 released.
 
+Over a union each holder has rows of some people alone. In the products a person whom it
+does not have is a zero row, and one whom it has carries a last coordinate of 1: so what
+lies across holders is counted over people at both, and the product holds their number
+and their one-way tables as well. What lies within a holder is counted over all of its
+own people.
+
 Guarantee: a person moves one cell by 1 for every column, pair of columns and three-way
 table that is marked, for every layer of every column's tree, and for each digit
-(`models.tables.spikes`); and every sum of three by 1. Which levels, cells, halves,
+(`models.tables.spikes`); and every sum of three by 1. Of a union a person at both moves
+`Layout.presence_moved` further cells by 1. Which levels, cells, halves,
 pairs and tables a server chose does not change that.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -53,6 +60,7 @@ from understudy.protocols.joint.stage import (
 if TYPE_CHECKING:
     from understudy.data.table import Table
 
+_PRESENCE = "presence"  # the block of those at both holders of a union
 # that are looked at together: sums of so many signs are exact in float32
 _ROWS = 1 << 18
 
@@ -67,9 +75,20 @@ class TableRows:
     PartyError, which names neither.
     """
 
-    def __init__(self, table: "Table", layout: Layout, group: int) -> None:
+    def __init__(
+        self,
+        table: "Table",
+        layout: Layout,
+        group: int,
+        in_union: NDArray[Any] | None = None,
+    ) -> None:
         self._table = table
         self.group = group
+        # of a union: the places of its rows, rising, and which row each is of
+        self._rows_by_place: tuple[NDArray[Any], NDArray[Any]] | None = None
+        if in_union is not None:
+            order = np.argsort(in_union)
+            self._rows_by_place = in_union[order], order
         # Of bought levels the fine cell of every value, and ends where they are counted
         # (`Trees.cells`).
         self._held: tuple[Trees | None, Codes] | None = None
@@ -82,6 +101,26 @@ class TableRows:
         held.
         """
         return self._on_levels(self._cells(self._trees(layout))[start:stop], layout)
+
+    def in_product(
+        self,
+        layout: Layout,
+        start: int,
+        stop: int,
+        expand: Callable[[Codes], Bits],
+    ) -> Bits:
+        """The vectors of these people of the run, `expand` of their codes: (people,
+        width). Of a union, zero rows where this holder does not have the person.
+        """
+        if self._rows_by_place is None:
+            return expand(self.codes(layout, start, stop))
+        places, order = self._rows_by_place
+        first, last = np.searchsorted(places, [start, stop])
+        cells = self._cells(self._trees(layout))[order[first:last]]
+        vectors = expand(self._on_levels(cells, layout))
+        rows = np.zeros((stop - start, vectors.shape[1]), dtype=np.bool_)
+        rows[places[first:last] - start] = vectors
+        return rows
 
     def matrix(self, layout: Layout) -> Tensor:
         """Σ x xᵀ over one-hot rows: counted once on the same levels, however many
@@ -200,13 +239,16 @@ class FineTables(Stage[TableRows]):
 class Counts:
     """A released matrix (width, width), the deviation of its noise, 0 where none is,
     which cells were released, and three-way tables, each with its columns' numbers, its
-    counts, and the deviation of their noise.
+    counts, and the deviation of their noise. `both`, of a union: the one-way tables
+    among people at both holders, last how many these are (width + 1,), and the
+    deviation of their noise.
     """
 
     gram: Tensor
     noise: Tensor
     measured: Tensor
     triples: list[dict[str, Any]]
+    both: tuple[Tensor, float] | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,13 +307,25 @@ class Pairs(Multiplied[TableRows]):
                 math.sqrt(atoms.shape[0]),
                 factor=self.loud,
             )
+        if self.presence:
+            blocks[_PRESENCE] = BlockSpec(
+                (0, 1),
+                (sum(layout.widths) + 1,),
+                math.sqrt(layout.presence_moved),
+                factor=factors[0, 1],
+            )
         return blocks
+
+    @property
+    def presence(self) -> bool:
+        """Whether who is at both holders is counted here."""
+        return self.layout.union and not self.again
 
     @cached_property
     def product(self) -> Product | None:
         if not self.again:
             return (
-                Product.of_all(self.layout.widths)
+                Product.of_all(self.layout.product_widths)
                 if len(self.layout.widths) > 1
                 else None
             )
@@ -314,18 +368,27 @@ class Pairs(Multiplied[TableRows]):
         return parts
 
     def vectors(self, rows: TableRows, start: int, stop: int) -> NDArray[Any]:
-        codes = rows.codes(self.layout, start, stop)
-        if not self.again:
-            return one_hot(codes, self.layout.group_sizes[rows.group])
-        return self._table_rows(codes, rows.group)
+        def expand(codes: Codes) -> Bits:
+            if self.again:
+                return self._table_rows(codes, rows.group)
+            levels = one_hot(codes, self.layout.group_sizes[rows.group])
+            if not self.presence:
+                return levels
+            return np.pad(levels, ((0, 0), (0, 1)), constant_values=True)
+
+        return rows.in_product(self.layout, start, stop, expand)
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
         pair_shares = shares.get("pairs", {})
+        widths = self.layout.widths
         parts = {
-            block_name(b): pair_shares[b][marked]
+            block_name(b): pair_shares[b][: widths[b[0]], : widths[b[1]]][marked]
             for b, marked in self.marks.items()
             if b in pair_shares
         }
+        if self.presence and (0, 1) in pair_shares:
+            product = pair_shares[0, 1]
+            parts[_PRESENCE] = torch.cat([product[:-1, -1], product[-1]])
         for n, place in enumerate(self.places):
             if place.across and place.block in shares.get("again", {}):
                 low, high = (self._table_spans(side)[n] for side in place.block)
@@ -353,7 +416,10 @@ class Pairs(Multiplied[TableRows]):
             columns = [layout.joint.names.index(column) for column in triple]
             key = self._table(n)
             tables.append({"columns": columns, "table": sums[key], "noise": noise[key]})
-        return Counts(mirrored(gram), mirrored(loud), released | released.T, tables)
+        both = (sums[_PRESENCE], noise[_PRESENCE]) if self.presence else None
+        return Counts(
+            mirrored(gram), mirrored(loud), released | released.T, tables, both=both
+        )
 
     # Three-way tables across groups: a group's rows for the product of all of them, and
     # where each table is in it

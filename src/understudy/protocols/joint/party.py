@@ -50,7 +50,11 @@ from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.sums import KeyPair, blind, connect, fingerprint
 from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
-from understudy.protocols.core.union import INTERSECTION, UnitedParty
+from understudy.protocols.core.union import (
+    INTERSECTION,
+    UnitedParty,
+    expected_made_up,
+)
 from understudy.protocols.joint import messages as said
 from understudy.protocols.joint.parts import counted_in_parts
 from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of
@@ -180,6 +184,8 @@ class JointParty(Party):
         )
         # Over columns all holders have the same people, and know them.
         known = people if study.grid.partition == "columns" else None
+        if study.union and known is not None:
+            known = max(1, known - expected_made_up([self.budget]))
         private = bool(study.config.private)
         self.needed = (
             study.needed(self.budget, known) if private else [0.0] * len(study.releases)
