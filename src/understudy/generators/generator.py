@@ -31,7 +31,7 @@ from understudy.privacy.noise import FastRng
 
 @dataclass(frozen=True)
 class Generator(GeneratorParts):
-    """Draws rows that resemble the holders' rows. Sampler is post-processing: it costs
+    """Draws rows that resemble the holders' rows. Sampling is post-processing: it costs
     nothing more.
     """
 
@@ -68,7 +68,7 @@ class Generator(GeneratorParts):
         folded = None if like is None else fold(like, self.schema)
         asked = SampleRequest(where, weights, folded, draw)
         return unfold(
-            sampler_of(self.schema).sample(self, n, FastRng(seed), asked),
+            sampler_of(self).sample(n, FastRng(seed), asked),
             self.schema,
         )
 
@@ -85,8 +85,7 @@ class Generator(GeneratorParts):
         `where` is of events as of `visits`; where it speaks of several kinds of them,
         of people one of whose events of each kind, taken together, meet it.
         """
-        tables = sampler_of(self.schema).tables(
-            self,
+        tables = sampler_of(self).tables(
             n,
             FastRng(seed),
             SampleRequest(where, weights),
@@ -195,7 +194,7 @@ class Generator(GeneratorParts):
 
     def _ask(self) -> Answers:
         """This generator, to be asked. ArtefactError where it draws no table."""
-        return sampler_of(self.schema).answers(self)
+        return sampler_of(self).answers()
 
     def classifier(
         self,
@@ -211,17 +210,15 @@ class Generator(GeneratorParts):
         `target` it is the run's, or the class that the schema names, of several the
         first. The card says how it was made, and what the generator cost.
         """
-        kind = sampler_of(self.schema)
+        sampler = sampler_of(self)
         target = (
-            target
-            or kind.label(self)
-            or dict(self.card.get("config") or {}).get("target")
+            target or sampler.label or dict(self.card.get("config") or {}).get("target")
         )
         if target is None:
             raise ConfigError(
                 "which column? The run named no target: say classifier(target)."
             )
-        network, weights, features, made = kind.classifier(self, target, rows, seed)
+        network, weights, features, made = sampler.classifier(target, rows, seed)
         config = {**dict(self.card.get("config") or {}), "target": target}
         card = {key: value for key, value in self.card.items() if key != "release"}
         more = {
@@ -245,7 +242,7 @@ class Generator(GeneratorParts):
         """`n` synthetic people, party by party: a frame of a table, an (n, *shape)
         array of series or images.
         """
-        return sampler_of(self.schema).parts(self, n, FastRng(seed), draw)
+        return sampler_of(self).parts(n, FastRng(seed), draw)
 
     def visits(
         self,

@@ -47,46 +47,29 @@ HIDDEN = 96  # units of the network that learns from drawn rows
 
 
 class TableSampler(Sampler):
-    def sample(
-        self,
-        generator: GeneratorParts,
-        n: int,
-        rng: FastRng,
-        request: SampleRequest,
-    ) -> pd.DataFrame:
-        schema: Any = generator.schema
-        if not schema.rules:
-            return self._sample(generator, n, rng, request)
-        return keeping(
-            n,
-            lambda count: self._sample(generator, count, rng, request),
-            schema,
-        )
+    def sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
+        if not self.schema.rules:
+            return self._sample(n, rng, request)
+        return keeping(n, lambda count: self._sample(count, rng, request), self.schema)
 
-    def _sample(
-        self,
-        generator: GeneratorParts,
-        n: int,
-        rng: FastRng,
-        request: SampleRequest,
-    ) -> pd.DataFrame:
+    def _sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
         request.check()
         if request.conditioned:
-            return self.answers(generator).sample(
+            return self.answers().sample(
                 n,
                 rng,
                 where=request.where,
                 weights=request.weights,
                 like=request.like,
             )
-        network = generator.network
-        codec: Any = generator.levels or Codec(generator.schema)  # type: ignore[arg-type]
+        network = self.network
+        codec: Any = self.generator.levels or Codec(self.schema)
         if isinstance(network, MixtureOfProducts) and request.draw == "sample":
             not_negative(n=n)
             frame: pd.DataFrame = codec.decode(network.levels(n, rng.uniform), rng)
             return frame
         frames = []
-        for _, rows in network_rows(generator, n, rng):
+        for _, rows in network_rows(self.generator, n, rng):
             if request.draw == "sample":
                 rows = codec.sample_codes(rows, rng)
             frames.append(codec.decode(rows, rng))
@@ -96,33 +79,26 @@ class TableSampler(Sampler):
         joined: pd.DataFrame = pd.concat(frames, ignore_index=True)
         return joined
 
-    def answers(self, generator: GeneratorParts) -> Answers:
-        schema: Any = generator.schema
-        levels = generator.levels
-        if levels is not None and levels.schema != schema:  # other rules
-            levels = replace(levels, schema=schema)
+    def answers(self) -> Answers:
+        levels = self.generator.levels
+        if levels is not None and levels.schema != self.schema:  # other rules
+            levels = replace(levels, schema=self.schema)
         return Answers(
-            generator.network,
-            levels or Codec(schema),
-            lambda n, rng: (rows for _, rows in network_rows(generator, n, rng)),
-            generator.release,
+            self.network,
+            levels or Codec(self.schema),
+            lambda n, rng: (rows for _, rows in network_rows(self.generator, n, rng)),
+            self.generator.release,
         )
 
-    def classifier(
-        self,
-        generator: GeneratorParts,
-        target: str,
-        rows: int,
-        seed: int,
-    ) -> LearnedClassifier:
+    def classifier(self, target: str, rows: int, seed: int) -> LearnedClassifier:
         whole(rows=rows)
-        schema: Any = generator.schema
         columns = (
             replace(column, nullable=False) if column.name == target else column
-            for column in schema.columns
+            for column in self.schema.columns
         )
-        features = TableFeatures(replace(schema, columns=tuple(columns)), target)
-        sampled = self.sample(generator, rows, FastRng(seed), SampleRequest())
+        schema = replace(self.schema, columns=tuple(columns))
+        features = TableFeatures(schema, target)
+        sampled = self.sample(rows, FastRng(seed), SampleRequest())
         labelled_rows = sampled.dropna(subset=target)
         if labelled_rows.empty:
             raise ArtefactError(
@@ -141,44 +117,31 @@ class TableSampler(Sampler):
 
 
 class ArraySampler(Sampler):
-    def sample(
-        self,
-        generator: GeneratorParts,
-        n: int,
-        rng: FastRng,
-        request: SampleRequest,
-    ) -> pd.DataFrame:
+    def sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
         request.check()
         if request.conditioned:
-            self.answers(generator)
-        schema: Any = generator.schema
-        frame: pd.DataFrame = schema.frame(*labelled(generator, n, rng))
+            self.answers()
+        frame: pd.DataFrame = self.schema.frame(*labelled(self.generator, n, rng))
         return frame
 
-    def label(self, generator: GeneratorParts) -> str | None:
-        schema: Any = generator.schema
-        label: str | None = schema.label
+    @property
+    def label(self) -> str | None:
+        label: str | None = self.schema.label
         return label
 
-    def classifier(
-        self,
-        generator: GeneratorParts,
-        target: str,
-        rows: int,
-        seed: int,
-    ) -> LearnedClassifier:
-        network = generator.network
-        schema: Any = generator.schema
-        labels = [column.name for column in schema.targets]
-        if not isinstance(network, CellGaussians) or not labels:
-            return super().classifier(generator, target, rows, seed)
+    def classifier(self, target: str, rows: int, seed: int) -> LearnedClassifier:
+        labels = [column.name for column in self.schema.targets]
+        if not isinstance(self.network, CellGaussians) or not labels:
+            return super().classifier(target, rows, seed)
         if target not in labels:
             known = f'the class is "{labels[0]}"'
             if len(labels) > 1:
                 known = f"the labels are {', '.join(labels)}"
             raise ConfigError(f'{known}: there is no column "{target}" to predict.')
-        features = DeclaredFeatures(schema, target if len(labels) > 1 else None)
-        rule, weights = bayes_rule(network, schema.label_sizes, labels.index(target))
+        features = DeclaredFeatures(self.schema, target if len(labels) > 1 else None)
+        rule, weights = bayes_rule(
+            self.network, self.schema.label_sizes, labels.index(target)
+        )
         return rule, weights, features, "Bayes' rule on the fit"
 
 
@@ -204,37 +167,25 @@ def labelled(
 
 
 class MixedSampler(Sampler):
-    def sample(
-        self,
-        generator: GeneratorParts,
-        n: int,
-        rng: FastRng,
-        request: SampleRequest,
-    ) -> pd.DataFrame:
+    def sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
         request.check()
         if request.conditioned:
-            self.answers(generator)
-        schema: Any = generator.schema
-        parts = self.parts(generator, n, rng, request.draw)
-        frame: pd.DataFrame = schema.frame(parts)
+            self.answers()
+        frame: pd.DataFrame = self.schema.frame(self.parts(n, rng, request.draw))
         return frame
 
     def parts(
-        self,
-        generator: GeneratorParts,
-        n: int,
-        rng: FastRng,
-        draw: str,
+        self, n: int, rng: FastRng, draw: str
     ) -> dict[str, pd.DataFrame | NDArray[Any]]:
         one_of(("sample", "argmax"), draw=draw)
-        schema: Any = generator.schema
-        widths = [kind_of(part).width(part) for part in schema.parts.values()]
+        parts = self.schema.parts
+        widths = [kind_of(part).width(part) for part in parts.values()]
         nobody = torch.zeros(0, sum(widths))
-        chunks = [nobody, *(rows for _, rows in network_rows(generator, n, rng))]
+        chunks = [nobody, *(rows for _, rows in network_rows(self.generator, n, rng))]
         columns = torch.split(torch.cat(chunks), widths, 1)
         return {
             name: kind_of(part).decode(part, rows, rng, draw)
-            for (name, part), rows in zip(schema.parts.items(), columns, strict=True)
+            for (name, part), rows in zip(parts.items(), columns, strict=True)
         }
 
 
@@ -286,30 +237,19 @@ def _pool_labels(pool: Pool, latents: Tensor, card: Mapping[str, Any]) -> list[L
 
 
 class VisitSampler(Sampler):
-    def sample(
-        self,
-        generator: GeneratorParts,
-        n: int,
-        rng: FastRng,
-        request: SampleRequest,
-    ) -> pd.DataFrame:
-        schema: Any = generator.schema
-        if len(schema.parts) > 1:
+    def sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
+        if len(self.schema.parts) > 1:
             raise ArtefactError(
                 "events of several kinds do not stand in one table: see `tables`, or "
                 "`understudy sample --out FOLDER`."
             )
-        people, events = self.tables(generator, n, rng, request).values()
-        rows = people.merge(events, on=schema.person, how="left")
+        people, events = self.tables(n, rng, request).values()
+        rows = people.merge(events, on=self.schema.person, how="left")
         rows.attrs = people.attrs
         return rows
 
     def tables(
-        self,
-        generator: GeneratorParts,
-        n: int,
-        rng: FastRng,
-        request: SampleRequest,
+        self, n: int, rng: FastRng, request: SampleRequest
     ) -> dict[str, pd.DataFrame]:
         """People, and their events of each kind."""
         if (
@@ -322,8 +262,8 @@ class VisitSampler(Sampler):
                 "other way."
             )
         not_negative(n=n)
-        schema: Any = generator.schema
-        network = generator.network
+        schema = self.schema
+        network = self.network
         if not isinstance(network, MixtureOfChains | ChainsTogether):
             raise ArtefactError(
                 "This generator draws no people with events: see `sample`."
@@ -355,5 +295,6 @@ SAMPLERS: Mapping[str, type[Sampler]] = {  # by the kind of a schema
 }
 
 
-def sampler_of(schema: Any) -> Sampler:
-    return SAMPLERS[schema.kind]()
+def sampler_of(generator: GeneratorParts) -> Sampler:
+    schema: Any = generator.schema
+    return SAMPLERS[schema.kind](generator)

@@ -49,55 +49,43 @@ class SampleRequest:
 
 
 class Sampler(ABC):
+    """Samples rows of one generator."""
+
+    def __init__(self, generator: GeneratorParts) -> None:
+        self.generator = generator
+        self.network = generator.network
+        self.schema: Any = generator.schema
+
     @abstractmethod
-    def sample(
-        self,
-        generator: GeneratorParts,
-        n: int,
-        rng: FastRng,
-        request: SampleRequest,
-    ) -> pd.DataFrame:
+    def sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
         """Synthetic rows as one table."""
 
     def tables(
-        self,
-        generator: GeneratorParts,
-        n: int,
-        rng: FastRng,
-        request: SampleRequest,
+        self, n: int, rng: FastRng, request: SampleRequest
     ) -> dict[str, pd.DataFrame]:
         """The same as the tables that a holder would bring, by name; one without a name
         where there is one.
         """
-        return {"": self.sample(generator, n, rng, request)}
+        return {"": self.sample(n, rng, request)}
 
     def parts(
-        self,
-        generator: GeneratorParts,
-        n: int,
-        rng: FastRng,
-        draw: str,
+        self, n: int, rng: FastRng, draw: str
     ) -> dict[str, pd.DataFrame | NDArray[Any]]:
         """Party by party, where these have rows of several kinds."""
         raise ArtefactError("This generator's parties all hold tables: see `sample`.")
 
-    def answers(self, generator: GeneratorParts) -> Answers:
+    def answers(self) -> Answers:
         """The generator, to be asked. ArtefactError where it draws no table."""
-        kind = type(generator.schema).__name__
+        kind = type(self.schema).__name__
         raise ArtefactError(
             f"Only a generator of tables answers questions, and {kind} describes none."
         )
 
-    def label(self, generator: GeneratorParts) -> str | None:
+    @property
+    def label(self) -> str | None:
         return None
 
-    def classifier(
-        self,
-        generator: GeneratorParts,
-        target: str,
-        rows: int,
-        seed: int,
-    ) -> LearnedClassifier:
+    def classifier(self, target: str, rows: int, seed: int) -> LearnedClassifier:
         """What predicts the target, made of this generator alone."""
         raise ArtefactError(
             "A classifier is made of a generator that draws a table, or images or "

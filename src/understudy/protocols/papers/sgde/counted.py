@@ -256,9 +256,9 @@ def count_right(
     parts = GeneratorParts(offer, requirements.schema, {"silo": "", "label": None})
     target = requirements.target if TABLE.holds(data) else None
     generator = pool([parts], requirements, {})
-    kind = sampler_of(generator.schema)
-    network, weights, features, _ = kind.classifier(
-        generator, target or str(kind.label(generator)), _CLASSIFIER_ROWS, 0
+    sampler = sampler_of(generator)
+    network, weights, features, _ = sampler.classifier(
+        target or str(sampler.label), _CLASSIFIER_ROWS, 0
     )
     classifier = ClassifierParts(network, weights, features, {})
     if TABLE.holds(data):
