@@ -300,6 +300,18 @@ def load_bench() -> Callable[..., ModuleType]:
     return _load
 
 
+@pytest.fixture(scope="module")
+def phone() -> ModuleType:
+    """The program of a person's own device."""
+    script = BENCHMARKS.parent / "examples" / "phone.py"
+    spec = importlib.util.spec_from_file_location("phone", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="session")
 def forker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forker]:
     """Starts programs without their imports; all workers have the same."""

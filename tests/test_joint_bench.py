@@ -5,6 +5,7 @@ methods' rows.
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,20 +32,20 @@ def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
     return load_bench("joint")
 
 
+def named(bench: ModuleType, name: str) -> Any:
+    """The cell of the toy that has this name."""
+    return next(cell for cell in bench.cells(["toy"], 1) if cell.name == name)
+
+
+def arguments(data: Path) -> dict[str, Any]:
+    return {"data": data, "device": "cpu", "rounds": 5, "learn": 500, "central": None}
+
+
 def test_a_cell_is_measured_written_and_not_done_twice(
     bench: ModuleType, tmp_path: Path
 ) -> None:
-    cell = next(
-        c for c in bench.cells(["toy"], 1) if c.name == "toy/Gram/columns/2/ε=8/seed=0"
-    )
-    args = {
-        "data": tmp_path,
-        "device": "cpu",
-        "rounds": 5,
-        "learn": 500,
-        "central": None,
-    }
-    row = bench.measure(cell, args)
+    cell = named(bench, "toy/Gram/columns/2/ε=8/seed=0")
+    row = bench.measure(cell, arguments(tmp_path))
     assert 0 <= row["avd2_cross"] < 0.1, "the columns of the toy are copies of one bit"
     assert row["tstr_boosting_auc"] > 0.9
     assert row["up_mb"] > 0
@@ -57,17 +58,8 @@ def test_a_cell_is_measured_written_and_not_done_twice(
 def test_holders_of_rows_and_columns_at_once_are_measured_too(
     bench: ModuleType, tmp_path: Path
 ) -> None:
-    cell = next(
-        c for c in bench.cells(["toy"], 1) if c.name == "toy/Gram/mixed/4/ε=8/seed=0"
-    )
-    args = {
-        "data": tmp_path,
-        "device": "cpu",
-        "rounds": 5,
-        "learn": 500,
-        "central": None,
-    }
-    row = bench.measure(cell, args)
+    cell = named(bench, "toy/Gram/mixed/4/ε=8/seed=0")
+    row = bench.measure(cell, arguments(tmp_path))
     assert 0 <= row["avd2"] < 0.1
     assert row["tstr_boosting_auc"] > 0.9
 
@@ -114,16 +106,8 @@ def test_what_matters_most_comes_first(bench: ModuleType) -> None:
 def test_a_central_methods_rows_are_held_against_the_same_real_ones(
     bench: ModuleType, tmp_path: Path
 ) -> None:
-    cell = next(
-        c for c in bench.cells(["toy"], 1) if c.name == "toy/MST/columns/2/ε=1/seed=0"
-    )
-    args = {
-        "data": tmp_path,
-        "device": "cpu",
-        "rounds": 5,
-        "learn": 500,
-        "central": tmp_path,
-    }
+    cell = named(bench, "toy/MST/columns/2/ε=1/seed=0")
+    args = arguments(tmp_path) | {"central": tmp_path}
     table = bench.load("toy", tmp_path, 0)
     codes = bench.Codec(table.schema).codes(table.train)
     bench.pd.DataFrame(codes, columns=table.schema.names).to_csv(

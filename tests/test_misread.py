@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 import understudy as us
+from refusals import raises
 from test_cli import Run
 from understudy.data.table import read_table
-from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
+from understudy.ground.errors import ConfigError, Effect, SchemaError, UtilityWarning
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.kinds import kinds_of
 
@@ -106,7 +107,7 @@ def test_text_of_another_encoding_is_refused_under_declared_kinds_and_schemas(
 ) -> None:
     table().to_csv("people.csv", index=False, encoding="cp1252")
     kinds = {"sex": "categorical", "age": "integer"}
-    with pytest.raises(SchemaError, match=r"encoding=.*Nothing was charged"):
+    with raises(SchemaError, effect=Effect.NOTHING_CHARGED, match="encoding="):
         us.synthesize("people.csv", epsilon=1, kinds=kinds, **SMALL)
     declared = us.Schema(
         columns=(us.Categorical(name="sex", categories=("männlich", "weiblich")),)
@@ -122,7 +123,7 @@ def test_text_of_another_encoding_is_refused_under_declared_kinds_and_schemas(
 
 
 def test_a_frame_has_no_encoding(ledger: Spent) -> None:
-    with pytest.raises(ConfigError, match=r"encoding.*Nothing was read or charged"):
+    with raises(ConfigError, effect=Effect.NOTHING_READ_OR_CHARGED, match="encoding"):
         us.synthesize(table(), epsilon=1, encoding="cp1252", **SMALL)
 
 
@@ -173,9 +174,10 @@ def numbers_with_a_word() -> pd.DataFrame:
 def test_a_frame_with_a_few_words_among_numbers_or_days_stops(
     ledger: Spent, odd: Callable[[], pd.DataFrame]
 ) -> None:
-    with pytest.raises(
+    with raises(
         ConfigError,
-        match=r'"annual_cost".*without=\["annual_cost"\].*Nothing was charged',
+        effect=Effect.NOTHING_CHARGED,
+        match=r'"annual_cost".*without=\["annual_cost"\]',
     ):
         us.synthesize(odd(), epsilon=1, name="people", **SMALL)
     assert not Path("ledgers/people.ledger").exists()
@@ -202,8 +204,10 @@ def test_a_declared_column_stops_nothing(ledger: Spent) -> None:
 
 
 def test_a_column_without_that_name_is_refused(ledger: Spent) -> None:
-    with pytest.raises(
-        ConfigError, match=r'"anual_cost".*"annual_cost".*Nothing was read or charged'
+    with raises(
+        ConfigError,
+        effect=Effect.NOTHING_READ_OR_CHARGED,
+        match='"anual_cost".*"annual_cost"',
     ):
         us.synthesize(
             table(), epsilon=1, name="people", without=["anual_cost"], **SMALL
@@ -236,8 +240,8 @@ def test_twelve_people_are_told_before_they_pay(ledger: Spent, told: Told) -> No
         columns=(us.Boolean(name="ill"), us.Boolean(name="old")), rows_are_people=True
     )
     twelve = pd.DataFrame({"ill": [True, False] * 6, "old": [False] * 12})
-    with pytest.raises(
-        ConfigError, match=r"12 people.*public_people.*Nothing was charged"
+    with raises(
+        ConfigError, effect=Effect.NOTHING_CHARGED, match="12 people.*public_people"
     ):
         us.synthesize(twelve, epsilon=0.1, schema=declared, name="people", **SMALL)
     assert not Path("ledgers/people.ledger").exists()
@@ -418,6 +422,14 @@ def test_other_stands_for_every_text_of_a_declared_schema_and_for_no_gap(
         read_table(pd.DataFrame({"sex": ["weiblich", None]}), schema)
 
 
+ONE_ROW_EACH: dict[str, Any] = {
+    "epsilon": 1.0,
+    "names_and_kinds_are_public": True,
+    "name": "people",
+    "rows_are_people": True,
+}
+
+
 @pytest.mark.parametrize(
     "made",
     [
@@ -429,22 +441,20 @@ def test_intervals_of_pandas_are_refused_before_they_are_paid_for(
     made: Callable[[Any], Any], ledger: Spent
 ) -> None:
     rows = table().assign(age=made(table()["age"]))
-    with pytest.raises(ConfigError, match=r'"age".*no kind describes.*Nothing was'):
+    with raises(
+        ConfigError,
+        effect=Effect.NOTHING_READ_OR_CHARGED,
+        match='"age".*no kind describes',
+    ):
         us.synthesize(
             rows,
-            epsilon=1.0,
-            names_and_kinds_are_public=True,
-            name="people",
-            rows_are_people=True,
+            **ONE_ROW_EACH,
         )
     assert ledger() == 0.0
     words = rows.assign(age=pd.Series(made(table()["age"])).astype(str))
     result = us.synthesize(
         words,
-        epsilon=1.0,
-        names_and_kinds_are_public=True,
-        name="people",
-        rows_are_people=True,
+        **ONE_ROW_EACH,
         **SMALL,
     )
     assert "age" in result.sample(10).columns
@@ -471,16 +481,17 @@ def test_objects_that_are_intervals_are_refused_before_they_are_paid_for(
     made: Callable[[Any], Any], ledger: Spent
 ) -> None:
     rows = table().assign(age=made(table()["age"]))
-    with pytest.raises(ConfigError, match=r'"age".*no kind describes.*Nothing was'):
+    with raises(
+        ConfigError, effect=Effect.NOTHING_CHARGED, match='"age".*no kind describes'
+    ):
         us.synthesize(
             rows,
-            epsilon=1.0,
-            names_and_kinds_are_public=True,
-            name="people",
-            rows_are_people=True,
+            **ONE_ROW_EACH,
         )
     assert ledger() == 0.0
-    with pytest.raises(ConfigError, match=r'"age".*no kind describes.*Nothing was'):
+    with raises(
+        ConfigError, effect=Effect.NOTHING_CHARGED, match='"age".*no kind describes'
+    ):
         kinds_of(rows)
 
 
@@ -503,8 +514,8 @@ def test_one_cell_of_another_kind_in_a_file_is_named_before_the_column_is_lost(
     pd.DataFrame({"visit": [*cells[:7], odd, *cells[8:]], "cost": range(400)}).to_csv(
         path, index=False
     )
-    with pytest.raises(
-        ConfigError, match=r'a few cells of "visit".*Nothing was charged'
+    with raises(
+        ConfigError, effect=Effect.NOTHING_CHARGED, match='a few cells of "visit"'
     ):
         kinds_of(path, confirmed=True)
 

@@ -2,6 +2,7 @@
 than count.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import date
@@ -16,10 +17,21 @@ from understudy.data.schema import Boolean, Categorical, Date, Integer, Schema
 from understudy.data.visits import VisitCodes, VisitSchema
 from understudy.data.visits.counts import VisitLayout
 from understudy.models.visits.fit import VisitTables
+from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core import Parties
 from understudy.protocols.joint.messages import Begin
 from understudy.protocols.joint.server import Measurements, measure
 from understudy.protocols.visits.protocol import Config, VisitStudy
+
+AMPLE = Budget(math.inf, 0.0)
+USUAL = Budget(3.0, 1e-5)
+SMALL: dict[str, Any] = {
+    "kinds": 3,
+    "states": 2,
+    "steps": 5,
+    "device": "cpu",
+    "chunk": 20,
+}
 
 
 def study_of(schemas: Mapping[str, Any], **settings: Any) -> VisitStudy:

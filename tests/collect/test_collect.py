@@ -2,7 +2,6 @@
 the rest, and passes all on.
 """
 
-import importlib.util
 import json
 import socket
 import ssl
@@ -22,6 +21,7 @@ from test_exchange_load import certificate
 from typer.testing import CliRunner
 
 from forker import Forker, until
+from refusals import raises
 from understudy.cli import app as commands
 from understudy.data.encoding.codec import Codec
 from understudy.data.kinds import NoRows
@@ -76,16 +76,6 @@ TOLD: dict[str, Any] = {
 }
 CONTEXT = context_of("r", TOLD["config"], TOLD["schemas"], PAIR.public)
 FAST = Limits(rate=1e6, burst=10**6)
-
-
-@pytest.fixture(scope="module")
-def phone() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("phone", PHONE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @contextmanager
@@ -319,7 +309,7 @@ def test_a_run_above_the_budget_is_refused_before_anybody_is_told_of_it(
     parties = whole.parties("two-aggregators", run="r", config=CONFIG)
     parties["second"].budget = Budget(3.0, 1e-5)
     parties["second"].ledger = federation(box).holders["second"].ledger
-    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+    with raises(BudgetExceeded, effect=Effect.NOTHING_SENT):
         protocol.train(CONFIG, LocalParties(parties), whole.schemas)
     assert box._batch is None
 
@@ -679,7 +669,7 @@ def test_codes_that_could_be_guessed_or_told_apart_from_nobody_are_refused(
     tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "codes.txt").write_text(text)
-    with pytest.raises(ConfigError, match="Nothing was sent"):
+    with raises(ConfigError, effect=Effect.NOTHING_SENT):
         read_codes(tmp_path / "codes.txt")
     (tmp_path / "codes.txt").write_text("\n".join(CODES))
     assert read_codes(tmp_path / "codes.txt") == CODES

@@ -2,7 +2,6 @@
 own people, one report each.
 """
 
-import importlib.util
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -43,7 +42,6 @@ from understudy.services.collect.app import serving
 from understudy.services.collect.box import Box, person_of
 from understudy.services.web.limits import Limits
 
-PHONE = Path(__file__).parents[2] / "examples" / "phone.py"
 FRAME, SCHEMA = toy(rows=8, seed=3)
 CODEC = Codec(SCHEMA)
 LEVELS = CODEC.codes(FRAME).tolist()
@@ -55,16 +53,6 @@ CONFIG = protocol.Config(
 )
 FAST = Limits(rate=1e6, burst=10**6)
 SECURE = SecureRng.from_seed(1)
-
-
-@pytest.fixture(scope="module")
-def phone() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("phone", PHONE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def federation(box: Box | None, epsilon: float = SURE) -> Federation:

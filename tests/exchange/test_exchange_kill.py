@@ -12,7 +12,6 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 
 from forker import Forker
+from forks import fork
 
 PUSHES = 36
 PUSHERS = 3
@@ -279,18 +279,6 @@ def member(data: Path, port: int) -> str:
         database.close()
         assert call(port, "PUT", "/v1/pools/ward/subscription", path.read_text()) == 200
     return path.read_text()
-
-
-def fork(work: Callable[[], None]) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException as error:
-            os.write(2, f"{error!r}\n".encode())
-            os._exit(1)
-    return child
 
 
 def wait_for(path: Path) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from forker import Forker
+from forks import fork
 from understudy.ground.errors import BudgetExceeded
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
@@ -164,18 +165,6 @@ def charge_all(path: Path) -> None:
                 ledger.charge(PureDp(0.0625), run="r", description="w")
         except BudgetExceeded:
             return
-
-
-def fork(work: Callable[[], None]) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException as error:
-            os.write(2, f"{error!r}\n".encode())
-            os._exit(1)
-    return child
 
 
 def wait_until(sign: Callable[[], bool]) -> None:

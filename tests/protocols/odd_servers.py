@@ -4,8 +4,10 @@ protocols.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import pytest
 from torch import Tensor
 
 from understudy.ground.errors import PartyAway
@@ -110,6 +112,22 @@ class CutOff(LocalParties):
         if any(isinstance(one, self.kind) and one.round == self.number for one in asks):
             raise KeyboardInterrupt
         return replies
+
+
+def resumed(
+    train: Callable[..., Any],
+    config: Any,
+    parties: Callable[[], Any],
+    schemas: Mapping[str, Any],
+    checkpoint: Path,
+    *,
+    after: tuple[type[Ask], int],
+) -> Any:
+    """The outcome of a run whose round `after` was cut off."""
+    with pytest.raises(KeyboardInterrupt):
+        train(config, CutOff(parties(), *after), schemas, checkpoint=checkpoint)
+    again = LocalParties(parties())
+    return train(config, again, schemas, checkpoint=checkpoint, resume=True)
 
 
 class Spoiling(LocalParties):

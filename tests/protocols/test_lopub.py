@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from odd_servers import CutOff
+from odd_servers import resumed
 from scipy.stats import multivariate_normal, norm
 
+from refusals import raises
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
@@ -23,6 +24,7 @@ from understudy.data.table import read_table
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
+    Effect,
     MessageError,
     PartyError,
     SchemaError,
@@ -218,7 +220,7 @@ def test_who_takes_part_reports_on_all_their_rows_also_where_others_cannot_pay()
 
 
 def test_a_budget_below_the_reports_is_refused_at_the_beginning() -> None:
-    with pytest.raises(Exception, match="Nothing was sent"):
+    with raises(Exception, effect=Effect.NOTHING_SENT):
         a_party(budget=5.0).answer(begin(epsilon_total=6.0))
 
 
@@ -227,19 +229,13 @@ def test_a_round_that_was_cut_off_is_asked_again_and_nobody_counts_as_having_ans
 ) -> None:
     fed = federation()
     config = lopub.Config(epsilon_total=100.0, batch=6)
-    parties = fed.parties("lopub", run="r", folder=tmp_path / "parties", config=config)
-    with pytest.raises(KeyboardInterrupt):
-        lopub.train(
-            config,
-            CutOff(parties, LoPubRound, 2),
-            fed.schemas,
-            checkpoint=tmp_path / "server",
-        )
-    again = LocalParties(
-        fed.parties("lopub", run="r", folder=tmp_path / "parties", config=config)
-    )
-    outcome = lopub.train(
-        config, again, fed.schemas, checkpoint=tmp_path / "server", resume=True
+    outcome = resumed(
+        lopub.train,
+        config,
+        lambda: fed.parties("lopub", run="r", folder=tmp_path / "one", config=config),
+        fed.schemas,
+        tmp_path / "server",
+        after=(LoPubRound, 2),
     )
     assert outcome.trained.card["ended"] == "after all rounds"
     assert outcome.trained.card["reports"]["all"] == 20  # one each

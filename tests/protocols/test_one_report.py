@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from odd_servers import CutOff, Spoiling
+from odd_servers import Spoiling, resumed
 
+from refusals import raises
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.population import Population
@@ -24,6 +25,7 @@ from understudy.data.table import read_table
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
+    Effect,
     MessageError,
     PartyAway,
     PartyError,
@@ -318,13 +320,13 @@ def test_an_ask_that_makes_no_sense_is_refused_before_anybody_is_charged(
     ask: Callable[[], MarginalsRound],
 ) -> None:
     party = a_party()
-    with pytest.raises(MessageError, match="Nothing was charged or sent"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
         party.answer(ask())
     assert party.ledger.spend(0) == {}
 
 
 def test_a_budget_below_the_report_is_refused_at_the_beginning() -> None:
-    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+    with raises(BudgetExceeded, effect=Effect.NOTHING_SENT):
         train("one-report", federation(epsilon=5.0), epsilon_total=6.0, **QUICK)
 
 
@@ -385,21 +387,15 @@ def test_a_report_about_another_set_than_was_dealt_is_refused_where_it_is_none_o
 def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) -> None:
     fed = federation(epsilon=16.0)
     config = protocol.Config(share=0.5, **QUICK)
-    parties = fed.parties(
-        "one-report", run="r", folder=tmp_path / "parties", config=config
-    )
-    with pytest.raises(KeyboardInterrupt):
-        protocol.train(
-            config,
-            CutOff(parties, MarginalsRound, 2),
-            fed.schemas,
-            checkpoint=tmp_path / "server",
-        )
-    again = LocalParties(
-        fed.parties("one-report", run="r", folder=tmp_path / "parties", config=config)
-    )
-    outcome = protocol.train(
-        config, again, fed.schemas, checkpoint=tmp_path / "server", resume=True
+    outcome = resumed(
+        protocol.train,
+        config,
+        lambda: fed.parties(
+            "one-report", run="r", folder=tmp_path / "a", config=config
+        ),
+        fed.schemas,
+        tmp_path / "server",
+        after=(MarginalsRound, 2),
     )
     assert outcome.trained.card["ended"] == "after all rounds"
     assert outcome.trained.card["reports"]["all"] == 20

@@ -4,7 +4,6 @@ before it sends.
 
 import ast
 import hashlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -32,16 +31,6 @@ CONFIG = Config(aggregator="second", epsilon=1.0)
 SCHEMAS = {"phones": SCHEMA, "second": SCHEMA}
 PLAN = TableTerms.joint(CONFIG, SCHEMAS)
 PAIR = KeyPair(bytes(range(32)))
-
-
-@pytest.fixture(scope="module")
-def phone() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("phone", PHONE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def ticket(run: str = "r") -> dict[str, Any]:

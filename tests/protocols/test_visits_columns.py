@@ -34,6 +34,9 @@ from understudy.protocols.visits import protocol as visits
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
 from visit_cases import (
+    AMPLE,
+    SMALL,
+    USUAL,
     begin,
     beside_visits,
     clinic,
@@ -42,16 +45,6 @@ from visit_cases import (
     random_codes,
     study_of,
 )
-
-AMPLE = Budget(math.inf, 0.0)
-USUAL = Budget(3.0, 1e-5)
-SMALL: dict[str, Any] = {
-    "kinds": 3,
-    "states": 2,
-    "steps": 5,
-    "device": "cpu",
-    "chunk": 20,
-}
 
 
 def three(budget: Budget = USUAL, seed: int = 3, **more: Any) -> Federation:

@@ -34,6 +34,9 @@ from understudy.protocols.visits.columns import grid_of
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties, addressed
 from visit_cases import (
+    AMPLE,
+    SMALL,
+    USUAL,
     beside_visits,
     cells_of,
     clinic,
@@ -45,15 +48,6 @@ from visit_cases import (
     two_kinds,
 )
 
-AMPLE = Budget(math.inf, 0.0)
-USUAL = Budget(3.0, 1e-5)
-SMALL: dict[str, Any] = {
-    "kinds": 3,
-    "states": 2,
-    "steps": 5,
-    "device": "cpu",
-    "chunk": 20,
-}
 OPEN = visits.Config(**SMALL, private=False)
 Cut = tuple[dict[str, Any], dict[str, Any]]
 
@@ -658,19 +652,15 @@ def test_over_a_grid_what_a_person_moves_is_paid_for_by_the_noise_that_honest_ho
 def test_what_is_no_grid_is_refused_before_anything_is_charged() -> None:
     tables, schemas = grid()
     other = schemas | {"clinic1": replace(schemas["clinic1"], most_events=2)}
-    with pytest.raises(
-        SchemaError, match="clinic0 and clinic1 describe their rows differently"
-    ):
+    with pytest.raises(SchemaError, match="clinic0 and clinic1"):
         study_of(other)
     nameless = schemas | {"bank1": replace(schemas["bank1"], person=None)}
-    with pytest.raises(
-        ConfigError, match="bank1 has neither events nor a table with ids"
-    ):
+    with pytest.raises(ConfigError, match="bank1"):
         study_of(nameless)
     fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
     with pytest.raises(ConfigError, match="a person is with one holder of each column"):
         train("visits", fed, **SMALL, max_holders_per_person=2)
-    with pytest.raises(ConfigError, match="max_colluding must lie between 1 and 4"):
+    with pytest.raises(ConfigError, match="max_colluding"):
         train("visits", fed, **SMALL, max_colluding=5)
     assert not charged(fed)
 

@@ -35,10 +35,8 @@ from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.protocol import UNITS, VisitStudy
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
-from visit_cases import begin, clinic, frames, measured
+from visit_cases import AMPLE, USUAL, begin, clinic, frames, measured
 
-AMPLE = Budget(math.inf, 0.0)
-USUAL = Budget(3.0, 1e-5)
 COUNT = Release(stage="tables", inbox={}, corrections={})
 SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu"}
 

@@ -30,22 +30,21 @@ from understudy.data.visits.reading import number_bounds
 from understudy.generators.generator import Generator
 from understudy.ground.errors import ArtefactError, ConfigError, SchemaError
 from understudy.models.visits.fit import VisitTables, fit_visits
-from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.visits import protocol as visits
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
 from understudy.runtime.local import LocalParties
-from visit_cases import measured, random_codes, run_file_of, study_of, two_kinds
+from visit_cases import (
+    AMPLE,
+    SMALL,
+    USUAL,
+    measured,
+    random_codes,
+    run_file_of,
+    study_of,
+    two_kinds,
+)
 
-AMPLE = Budget(math.inf, 0.0)
-USUAL = Budget(3.0, 1e-5)
-SMALL: dict[str, Any] = {
-    "kinds": 3,
-    "states": 2,
-    "steps": 5,
-    "device": "cpu",
-    "chunk": 20,
-}
 ROOT = 12
 
 

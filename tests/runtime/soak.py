@@ -34,6 +34,7 @@ import torch
 from network_cases import POLICY, equal
 from protocol_cases import CASES, Case, weights
 
+from forks import fork
 from understudy.ground.durable import replace as replace_file
 from understudy.ground.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
@@ -172,18 +173,6 @@ def watch(ledger: Ledger, witness: int) -> None:
         return receipt
 
     Ledger.charge = charged  # type: ignore[method-assign]
-
-
-def fork(work: Callable[[], None]) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException as error:
-            os.write(2, f"{error!r}\n".encode())
-            os._exit(1)
-    return child
 
 
 # The one who kills
