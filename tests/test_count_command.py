@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from refusals import raises
 from understudy.cli.terminal import err, progress_bar
 from understudy.data.reading import files
 from understudy.data.reading.spread import Task, counted_by, found_by, task_of
 from understudy.data.reading.workers import InFolder, count_in_folder, count_until_over
 from understudy.data.samples import toy
 from understudy.data.table import open_table
-from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.errors import ConfigError, Effect, PartyError
 
 FRAME, SCHEMA = toy(rows=150, seed=4)
 Run = Callable[..., tuple[int, str, str]]
@@ -138,12 +139,13 @@ def test_a_task_of_another_that_others_can_read_or_that_is_none_is_not_answered(
 ) -> None:
     asked(folder, table)
     (file,) = folder.glob("*.task")
-    with pytest.raises(ConfigError, match="the run wants 2 parts, not 3"):
+    with pytest.raises(ConfigError, match="2 parts, not 3"):
         count_in_folder(folder, 0, 3)
     file.chmod(0o604)
-    with pytest.raises(
+    with raises(
         PartyError,
-        match=r"not of your own run, or others can read it\. Nothing was computed",
+        effect=Effect.NOTHING_COMPUTED,
+        match="not of your own run, or others can read it",
     ):
         count_in_folder(folder, 0, 2)
     file.chmod(0o600)
@@ -174,8 +176,10 @@ def test_a_part_that_is_swapped_for_another_is_refused(
     assert {stat.S_IMODE(file.stat().st_mode) for file in (one, two)} == {0o600}
     swapped = two.read_bytes()
     two.write_bytes(one.read_bytes())
-    with pytest.raises(
-        PartyError, match=r"one: part 1 of 2 came twice\. Nothing was charged or sent"
+    with raises(
+        PartyError,
+        effect=Effect.NOTHING_CHARGED_OR_SENT,
+        match="one: part 1 of 2 came twice",
     ):
         found_by(InFolder(folder, 2), task)
     assert not list(folder.iterdir())

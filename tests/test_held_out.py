@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import understudy as us
+from refusals import raises
 from understudy.answers import bars
 from understudy.answers.bars import ReleasedMarginals
 from understudy.answers.release import Counts, Noisy, TableRelease
@@ -22,7 +23,7 @@ from understudy.cli import app
 from understudy.data.encoding.codec import Codec
 from understudy.data.reading.held_out import hold_out, holds_out_unasked
 from understudy.data.reading.sources import TableSource
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.privacy.noise import SecureRng
 from understudy.report.page import write_report
 
@@ -79,7 +80,7 @@ def test_nobody_is_held_out_of_what_is_no_table_in_a_file_or_a_frame(
     tmp_path: Path,
 ) -> None:
     for source, share in ((tmp_path / "rows.xlsx", 0.1), (people(9), 1.5)):
-        with pytest.raises(ConfigError, match="Nothing was charged"):
+        with raises(ConfigError, effect=Effect.NOTHING_CHARGED):
             hold_out(source, share, SecureRng(), tmp_path, "x")
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import understudy as us
+from refusals import raises
 from test_cli import Run
 from understudy.data.infer import infer_schema
 from understudy.data.reading import files
@@ -25,6 +26,7 @@ from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
     DraftSchemaError,
+    Effect,
     LedgerError,
     PrivacyWarning,
     SchemaError,
@@ -260,7 +262,7 @@ def test_a_spent_ledger_is_not_charged_for_a_schema_that_no_release_can_follow(
         before = ledger.spent()
     with (
         pytest.warns(PrivacyWarning),
-        pytest.raises(BudgetExceeded, match=r"ε=2 .* in all.*Nothing was charged"),
+        raises(BudgetExceeded, effect=Effect.NOTHING_CHARGED, match="ε=2 .* in all"),
     ):
         us.synthesize(FRAME, epsilon=2, name="table", ledgers=home / "ledgers", **SMALL)
     with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
@@ -271,9 +273,10 @@ def test_a_frame_without_a_name_shares_no_ledger_by_accident(
     bought: tuple[Result, Path],
 ) -> None:
     folder = bought[1] / "ledgers"
-    with pytest.raises(
+    with raises(
         LedgerError,
-        match=r'name="table" if they are of the same people.*Nothing was read or',
+        effect=Effect.NOTHING_READ_OR_CHARGED,
+        match='name="table" if they are of the same people',
     ):
         us.synthesize(FRAME, epsilon=0.1, schema=SCHEMA, ledgers=folder, **SMALL)
     with pytest.raises(LedgerError, match="is not new and allows"):
@@ -288,8 +291,10 @@ def test_a_frame_without_a_name_shares_no_ledger_by_accident(
     us.synthesize(
         FRAME, epsilon=0.1, schema=SCHEMA, name="others", ledgers=folder, **SMALL
     )
-    with pytest.raises(
-        BudgetExceeded, match=r'Are these other people.*name="…".*Nothing was charged'
+    with raises(
+        BudgetExceeded,
+        effect=Effect.NOTHING_CHARGED,
+        match='Are these other people.*name="…"',
     ):
         us.synthesize(
             FRAME, epsilon=0.1, schema=SCHEMA, name="others", ledgers=folder, **SMALL
@@ -689,9 +694,10 @@ def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
 )
 def test_a_row_without_an_id_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
     frame = FRAME.assign(who=[None, *(f"p{n}" for n in range(1, PEOPLE))])
-    with pytest.raises(
+    with raises(
         SchemaError,
-        match=r'"who".* 1 rows have no id of their own.*Nothing was charged',
+        effect=Effect.NOTHING_CHARGED,
+        match='"who".* 1 rows have no id of their own',
     ):
         us.synthesize(
             frame, epsilon=1, person="who", kinds={"age": "integer"}, ledgers=tmp_path

@@ -22,8 +22,14 @@ sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from network_cases import Network, contract_for
 from protocol_cases import CASES
 
+from refusals import raises
 from understudy.data.samples import toy
-from understudy.ground.errors import BudgetExceeded, MessageError, UnderstudyError
+from understudy.ground.errors import (
+    BudgetExceeded,
+    Effect,
+    MessageError,
+    UnderstudyError,
+)
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
@@ -118,9 +124,10 @@ def test_a_person_stays_with_one_teacher_whatever_order_a_server_asks_for_later(
     party.answer(gan_party.GanBegin(config=settings))
     ask = vd_gan.VdGanRound(round=1, rows=torch.full((2, party.width), 0.5))
     party.answer(ask)
-    with pytest.raises(
+    with raises(
         MessageError,
-        match=r"mask-own was not expected here\. Nothing was computed or sent",
+        effect=Effect.NOTHING_COMPUTED_OR_SENT,
+        match="mask-own was not expected here",
     ):
         aligned(party, order.flip(0))
     party.answer(Keep(round=2))

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from refusals import raises
 from understudy.data.encoding.population import Population
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.models.cohort.classifier import LogisticRegression
 from understudy.models.nets.beta_vae import BetaVae, ImageVae, TableVae
 from understudy.models.nets.gan import Critic, ImageCritic
@@ -152,7 +153,7 @@ def test_weights_beyond_reason_are_refused_before_anything_is_charged(
         ask.weights.double(),
         ask.weights[1:],
     ):
-        with pytest.raises(MessageError, match="Nothing was charged"):
+        with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
             party.answer(replace(ask, weights=weights))
     assert not [
         entry for entry in holders.holders["site"].ledger.entries() if entry.run

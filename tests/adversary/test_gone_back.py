@@ -28,7 +28,8 @@ sys.path.append(str(Path(__file__).parent.parent / "runtime"))
 from network_cases import Network, protocol_contract
 from protocol_cases import CASES, MIXTURE, Case, undeclared, vertical
 
-from understudy.ground.errors import PrivacyError
+from refusals import raises
+from understudy.ground.errors import Effect, PrivacyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.lwe import Encryptor
@@ -132,7 +133,7 @@ def refuses(
     before = {name: ledger.spend() for name, ledger in ledgers.items()}
     other.asked.append(dict(asks))
     for name, ask in asks.items():
-        with pytest.raises(PrivacyError, match="Nothing was sent"):
+        with raises(PrivacyError, effect=Effect.NOTHING_SENT):
             other.put(name, ask)
     assert {name: ledger.spend() for name, ledger in ledgers.items()} == before
 
@@ -301,7 +302,7 @@ def test_events_are_not_drawn_and_counted_again_under_the_same_pads(
     ):
         other, asks = again(server, joint.Agree)
         first = other.names[0]
-        with pytest.raises(PrivacyError, match=r"Nothing was .*sent"):
+        with raises(PrivacyError, effect=Effect.NOTHING_SENT):
             # refused, and the records after it are gone
             other.ask({first: replace(asks[first], noise=[0.0])})
         inboxes = _inboxes(other.ask(asks))

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from refusals import raises
 from understudy.api.train import run_file
 from understudy.cli import app
 from understudy.data.column import Integer
 from understudy.data.schema import Schema
 from understudy.ground.check import file_names, plain_name, plain_names
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.privacy.accounts.budget import Budget
 from understudy.runs.federation import Federation
 from understudy.runs.runfile import RunFile
@@ -63,8 +64,8 @@ GOOD = [
 
 @pytest.mark.parametrize("bad", BAD, ids=ascii)
 def test_what_is_no_plain_name_is_refused(bad: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"must be a plain name, and .* Nothing was written\."
+    with raises(
+        ConfigError, effect=Effect.NOTHING_WRITTEN, match="must be a plain name, and"
     ):
         plain_name(party=bad)
 
@@ -140,7 +141,7 @@ def test_a_run_file_with_such_a_party_is_refused_before_anything_is_written(
     body = {"protocol": "gram", "out": "out", "parties": {bad: section}}
     (home / "run.toml").write_text(tomli_w.dumps(body))
     before = files_under(tmp_path)
-    with pytest.raises(ConfigError, match=r"plain name.*Nothing was read or charged"):
+    with raises(ConfigError, effect=Effect.NOTHING_READ_OR_CHARGED, match="plain name"):
         run_file(RunFile.load(home / "run.toml"))
     assert files_under(tmp_path) == before
 
@@ -182,7 +183,7 @@ def test_a_party_is_not_invited_under_a_name_that_is_taken_but_for_its_case(
 ) -> None:
     authority = Authority.create(tmp_path, name="ward", address="h:1")
     authority.invite("clinic")
-    with pytest.raises(ConfigError, match=r'"Clinic".*Nothing was changed'):
+    with raises(ConfigError, effect=Effect.NOTHING_CHANGED, match='"Clinic"'):
         authority.invite("Clinic")
     authority.renew("clinic")
 
@@ -204,7 +205,7 @@ def test_an_invitation_cannot_name_a_folder_of_its_readers_machine(
         {"federation": "\x1b[2J"},
     ):
         (tmp_path / "bad.toml").write_text(tomli_w.dumps(good | change))
-        with pytest.raises(ConfigError, match=r"plain name.*Nothing was sent"):
+        with raises(ConfigError, effect=Effect.NOTHING_SENT, match="plain name"):
             Invitation.load(tmp_path / "bad.toml")
 
 

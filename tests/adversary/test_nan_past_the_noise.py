@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from refusals import raises
 from understudy.data.schema import Boolean, Ordinal, Schema
-from understudy.ground.errors import ConfigError, MessageError, UnderstudyError
+from understudy.ground.errors import ConfigError, Effect, MessageError, UnderstudyError
 from understudy.models.kernels.clients import RmsProp
 from understudy.models.nets.beta_vae import TableVae
 from understudy.models.nets.gan import BranchedGenerator
@@ -130,7 +131,7 @@ def test_weights_beyond_reason_are_refused_before_anything_is_charged(
     size = sum(part.numel() for part in party.network.parameters())
     ask = verti_gan.VertiGanRound(round=1, seed=1, weights=torch.zeros(size))
     for weights in (torch.full((size,), bad), ask.weights.double(), ask.weights[1:]):
-        with pytest.raises(MessageError, match="Nothing was charged"):
+        with raises(MessageError, effect=Effect.NOTHING_CHARGED):
             party.answer(replace(ask, weights=weights))
     assert not charged(ledger)
 

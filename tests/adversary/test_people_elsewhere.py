@@ -189,7 +189,7 @@ def test_a_party_of_gram_believes_no_server_about_how_many_holders_a_person_has(
     parties = fed.parties("gram", run="r", config=gram.Config(max_holders_per_person=2))
     with pytest.raises(
         MessageError,
-        match="max_holders_per_person=1 was asked for, and 2 was agreed to",
+        match="max_holders_per_person=1",
     ):
         gram.train(gram.Config(**GRAM), LocalParties(parties), fed.schemas)
     assert all(holder.ledger.spent() == 0 for holder in fed.holders.values())
@@ -378,9 +378,7 @@ def test_protocols_over_rows_compose_where_people_are_elsewhere(protocol: str) -
 
 def test_a_holder_whose_people_are_elsewhere_is_not_priced_as_if_they_were_not():
     fed = federation(2, people_are_elsewhere=["host 1"])
-    with pytest.raises(
-        ConfigError, match="host 1 says that other holders may also hold its people"
-    ):
+    with pytest.raises(ConfigError, match="host 1"):
         released(fed)
     assert all(holder.ledger.spent() == 0 for holder in fed.holders.values())
     assert released(fed, max_holders_per_person=2)[0].max_holders_per_person == 2

@@ -13,7 +13,8 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case
 
-from understudy.ground.errors import ConfigError, MessageError
+from refusals import raises
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.protocols.core import Ask
 from understudy.protocols.papers.sgde.offering import Recipe
 from understudy.protocols.papers.verti_gan import protocol as verti_gan
@@ -35,7 +36,7 @@ class Curious(LocalParties):
                 ledger = self.parties[name].ledger
                 before = len(ledger.entries())
                 for seed in NONE:
-                    with pytest.raises(MessageError, match="Nothing was charged"):
+                    with raises(MessageError, effect=Effect.NOTHING_CHARGED):
                         super().ask({name: replace(ask, seed=seed)})
                     self.refused += 1
                 assert len(ledger.entries()) == before
@@ -55,11 +56,11 @@ def test_a_round_with_a_seed_that_no_generator_takes_costs_nothing() -> None:
 )
 def test_no_protocol_takes_such_a_seed_in_its_settings(case: Case) -> None:
     for seed in NONE:
-        with pytest.raises(ConfigError, match="seed must be a whole number from 0"):
+        with pytest.raises(ConfigError, match="seed"):
             case.record.config(**case.settings | {"seed": seed})
 
 
 def test_no_recipe_of_a_pool_has_one() -> None:
     for seed in NONE:
-        with pytest.raises(ConfigError, match="seed must be a whole number from 0"):
+        with pytest.raises(ConfigError, match="seed"):
             Recipe(seed=seed)  # type: ignore[arg-type]

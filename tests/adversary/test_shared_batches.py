@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from refusals import raises
 from understudy.api.train import train
 from understudy.data.samples import toy
-from understudy.ground.errors import MessageError
+from understudy.ground.errors import Effect, MessageError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import spent_together
@@ -206,8 +207,10 @@ def test_a_party_takes_no_batches_from_a_secret_that_is_none(
 ) -> None:
     federation = real(tmp_path)
     monkeypatch.setattr(verti_gan.GanServer, "secret", lambda server, size: bytes(8))
-    with pytest.raises(
-        MessageError, match=r"8 bytes for batches, not of 32\. Nothing was charged"
+    with raises(
+        MessageError,
+        effect=Effect.NOTHING_CHARGED,
+        match="8 bytes for batches, not of 32",
     ):
         train("verti-gan", federation, run="r", **SETTINGS)
     assert not federation.holders["clinic"].ledger.spend(run="r")

@@ -20,10 +20,11 @@ from dp_accounting import PoissonSampledDpEvent
 from protocol_cases import CASES
 from torch import Tensor
 
+from refusals import raises
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.evaluate.audit.auditing import audit_protocol
 from understudy.evaluate.audit.canaries import VertiGanAudit
-from understudy.ground.errors import BudgetExceeded
+from understudy.ground.errors import BudgetExceeded, Effect
 from understudy.models.nets.gan import sparsify
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import critic
@@ -344,5 +345,5 @@ def test_noise_that_is_too_small_for_the_promise_is_refused_by_the_ledger(
     monkeypatch.setattr(
         gan_party, "calibrate", lambda *price, **promise: honest(*price, **promise) / 2
     )
-    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+    with raises(BudgetExceeded, effect=Effect.NOTHING_SENT):
         begun_party()

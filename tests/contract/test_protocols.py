@@ -14,6 +14,7 @@ from torch import Tensor
 from undisturbed import Recorded, first_paid, paid_values, recorded, undisturbed
 
 from bytes_parties import BytesParties
+from refusals import raises
 from understudy.api.plan import plan
 from understudy.evidence.claims import ledger_witness, require_true, require_witnessed
 from understudy.ground.errors import (
@@ -283,7 +284,7 @@ def test_a_spent_budget_sends_nothing(case: Case) -> None:
         for name, holder in federation.holders.items()
     }
     parties = recorded(case, federation)
-    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+    with raises(BudgetExceeded, effect=Effect.NOTHING_SENT):
         case.record.train(case.config(), parties, federation.schemas)
     assert not paid_values(parties.log)
     for name, holder in federation.holders.items():

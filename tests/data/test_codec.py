@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schema_strategies import Constant, Torch, tables
 
+from refusals import raises
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import codes_of
 from understudy.data.schema import (
@@ -19,7 +20,7 @@ from understudy.data.schema import (
     Real,
     Schema,
 )
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 EVERY_KIND = Schema(
     person="id",
@@ -237,7 +238,7 @@ def test_a_value_outside_the_domain_is_an_error(
 ) -> None:
     frame = CODEC.decode(all_codes(CODEC)[:3]).astype({column: object})
     frame.loc[1, column] = value
-    with pytest.raises(SchemaError, match=f"{message}.*Nothing was computed"):
+    with raises(SchemaError, effect=Effect.NOTHING_COMPUTED, match=f"{message}"):
         CODEC.codes(frame)
 
 
@@ -261,7 +262,7 @@ def test_wrong_shapes_and_numbers_are_errors() -> None:
     rows[1, 4] = -1
     with pytest.raises(SchemaError, match="below 0"):
         CODEC.sample_codes(rows, Torch())
-    with pytest.raises(SchemaError, match='"colour": all probabilities of a row are 0'):
+    with pytest.raises(SchemaError, match='"colour"'):
         CODEC.sample_codes(torch.zeros(2, CODEC.width), Torch())
 
 

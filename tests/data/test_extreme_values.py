@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from refusals import raises
 from understudy.data.column import Binned, Datetime
 from understudy.data.encoding.features import DeclaredFeatures, TableFeatures
 from understudy.data.encoding.frame import Frame
@@ -20,7 +21,7 @@ from understudy.data.encoding.population import Population
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Boolean, Date, Real, Schema
 from understudy.data.series import Series, SeriesSchema, read_series
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 KINDS = ["image", "series"]
 BOUNDS = [
@@ -83,7 +84,7 @@ def test_bounds_of_any_width_give_their_ends_and_what_is_between(
         -np.inf,
         np.nan,
     ):
-        with pytest.raises(SchemaError, match="Nothing was read further"):
+        with raises(SchemaError, effect=Effect.NOTHING_READ_FURTHER):
             schema.scaled(shaped(schema, [low, value]))
 
 
@@ -124,7 +125,7 @@ def test_a_value_of_any_type_is_scaled_into_the_unit_interval_or_refused_by_what
 def test_rows_that_nobody_scaled_do_not_become_a_table(kind: str, value: float) -> None:
     schema = schema_of(kind, 0, 1)
     values = shaped(schema, [0.5, value], np.float32)
-    with pytest.raises(SchemaError, match="Nothing was charged"):
+    with raises(SchemaError, effect=Effect.NOTHING_CHARGED):
         (Images if kind == "image" else Series)(
             values, np.arange(2), np.arange(3), schema, "by hand"
         )
@@ -139,7 +140,7 @@ def test_a_histogram_counts_every_value_whatever_it_is() -> None:
 
 
 def test_what_a_classifier_reads_as_float32_is_finite_there() -> None:
-    with pytest.raises(SchemaError, match="row 2 holds a value that is not finite"):
+    with pytest.raises(SchemaError, match="row 2"):
         Population.from_arrays(np.array([[0.0], [1e300]]), [0, 1], classes=2)
     images = ImageSchema(
         height=1, width=1, low=-3e38, high=3e38, label="y", classes=(0, 1)

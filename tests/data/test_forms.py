@@ -325,5 +325,5 @@ def test_a_question_about_a_time_of_day_is_asked_in_its_form() -> None:
     at = {value: parse(f"at >= '{value}'") for value in ("14:30", "2:30")}
     assert isinstance(at["14:30"], Compare)
     assert cuts(at["14:30"], column) == [870]
-    with pytest.raises(SchemaError, match="'2:30' is not a time of day"):
+    with pytest.raises(SchemaError, match="'2:30'"):
         cuts(at["2:30"], column)

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy.fft import dctn
 
+from refusals import raises
 from understudy.data.encoding.frame import MOST_VALUES, UNIT, Frame
 from understudy.data.images import ImageSchema
 from understudy.data.samples import sines
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 
 RNG = np.random.default_rng(0)
 
@@ -90,7 +91,7 @@ def test_a_row_becomes_the_same_whole_numbers_whoever_else_is_in_the_batch() -> 
 
 def test_what_is_too_large_is_refused_before_anything_is_charged() -> None:
     for shape, features in (((MOST_VALUES, 2), 4), ((256, 256), 4), ((28, 28), 2000)):
-        with pytest.raises(ConfigError, match="Nothing was charged"):
+        with raises(ConfigError, effect=Effect.NOTHING_CHARGED):
             Frame(shape, 2, features)
     assert Frame.from_schema(ImageSchema(height=4, width=4), 400).features == 16
     assert (

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from refusals import raises
 from understudy.data.images import ImageSchema, read_images
 from understudy.data.kinds import load_schema
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 
 SCHEMA = ImageSchema(height=2, width=3, person="writer")
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 2, 3)).astype(np.uint8)
@@ -42,17 +43,16 @@ def test_colours_are_the_last_axis_of_arrays_and_the_last_number_in_the_name_of_
         np.testing.assert_allclose(
             read_images(source, schema).values, pixels / 255, atol=1e-7
         )
-    with pytest.raises(
-        SchemaError, match="of the shape 2 × 3 × 3 by the schema, and here 2 × 3"
-    ):
+    with pytest.raises(SchemaError, match="2 × 3 × 3 by the schema"):
         read_images(pixels[..., 0], schema)
 
 
 def test_what_takes_grey_images_alone_refuses_colour() -> None:
     assert SCHEMA.grey_shape == SCHEMA.shape == (2, 3)
-    with pytest.raises(
+    with raises(
         ConfigError,
-        match=r"in colour: moments and tied take both\. Nothing was charged",
+        effect=Effect.NOTHING_CHARGED,
+        match="in colour: moments and tied take both",
     ):
         _ = ImageSchema(height=2, width=3, channels=3).grey_shape
 
@@ -101,9 +101,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         read_images(PIXELS[:, :1], plain)
     broken = PIXELS.astype(float)
     broken[3, 1, 2] = np.nan
-    with pytest.raises(
-        SchemaError, match=r"image 4: value nan at pixel \(1, 2\) is not a number"
-    ):
+    with pytest.raises(SchemaError, match=r"image 4: value nan at pixel \(1, 2\)"):
         read_images(broken, plain)
     with pytest.raises(SchemaError, match="values are text, and not real numbers"):
         read_images(PIXELS.astype(str), plain)

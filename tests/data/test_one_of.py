@@ -10,6 +10,7 @@ import pytest
 import tomli_w
 
 import understudy as us
+from refusals import raises
 from test_cli import Run
 from understudy.data.column import OneOf, suggested
 from understudy.data.infer import infer_schema
@@ -18,7 +19,7 @@ from understudy.data.reading.writing import coarsen, csv_text
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import check_table, open_table, read_table
 from understudy.data.visits import VisitSchema
-from understudy.ground.errors import ConfigError, SchemaError, UtilityWarning
+from understudy.ground.errors import ConfigError, Effect, SchemaError, UtilityWarning
 from understudy.privacy.kinds import hint_at_groups, kinds_of
 
 pytestmark = pytest.mark.usefixtures("short_fits")
@@ -110,7 +111,7 @@ def test_a_cell_that_is_neither_0_nor_1_is_named_by_its_own_column(
 
 
 def test_a_column_that_is_missing_in_the_header_is_named() -> None:
-    with pytest.raises(SchemaError, match='"soil_2": the header has no such column'):
+    with pytest.raises(SchemaError, match='"soil_2"'):
         read_table(rows(5).drop(columns="soil_2"), SCHEMA)
 
 
@@ -219,8 +220,12 @@ def test_rows_that_break_the_rule_are_refused_before_anything_is_charged(
         tmp_path / "table.ledger", holder="table", budget=us.Budget(1, 1e-6)
     ) as book:
         assert not book.spent()
-    for wrong in (["rock_*"], [["soil_1", "age"]], "soil_*"):
-        with pytest.raises((ConfigError, SchemaError), match="Nothing was read"):
+    for wrong, error, effect in (
+        (["rock_*"], ConfigError, Effect.NOTHING_READ_OR_CHARGED),
+        ([["soil_1", "age"]], SchemaError, Effect.NOTHING_READ_FURTHER),
+        ("soil_*", ConfigError, Effect.NOTHING_READ_OR_CHARGED),
+    ):
+        with raises(error, effect=effect):
             us.synthesize(
                 frame,
                 epsilon=1,

@@ -9,12 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from refusals import raises
 from understudy.data.reading import files, stores
 from understudy.data.reading.sources import TableSource
 from understudy.data.samples import toy
 from understudy.data.table import StreamedTable, open_table
 from understudy.ground import processes
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 FRAME, SCHEMA = toy(rows=150, seed=4)
 CUTS = [0, 31, 32, 90, 150]
@@ -113,8 +114,8 @@ def test_a_folder_of_others_or_with_folders_in_it_is_refused(
         SchemaError, match=r"one table of \.parquet files, .* it holds no file"
     ):
         open_table(tmp_path / "empty", SCHEMA)
-    with pytest.raises(
-        SchemaError, match=r"there is no \.parquet file. Nothing was read"
+    with raises(
+        SchemaError, effect=Effect.NOTHING_READ, match=r"there is no \.parquet file"
     ):
         open_table(tmp_path / "none-*.parquet", SCHEMA)
     kept(folder / "year=2020", [FRAME])

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schema_strategies import columns, schemas
 
+from refusals import raises
 from understudy.data.column import Binned
 from understudy.data.schema import (
     Boolean,
@@ -19,7 +20,7 @@ from understudy.data.schema import (
     Schema,
     join,
 )
-from understudy.ground.errors import DraftSchemaError, SchemaError
+from understudy.ground.errors import DraftSchemaError, Effect, SchemaError
 
 AGE = Integer(name="age", low=0, high=110, bins=11, nullable=True)
 SCHEMA = Schema(columns=(AGE, Boolean(name="smoker")), person="zper")
@@ -257,13 +258,11 @@ def test_joined_schemas_stand_side_by_side() -> None:
 
 
 def test_a_column_of_two_parties_is_refused_by_name() -> None:
-    with pytest.raises(
-        SchemaError, match='"age" is declared by "clinic" and by "insurer"'
-    ):
+    with pytest.raises(SchemaError, match=r'"age" .* "clinic" and by "insurer"'):
         join({"clinic": SCHEMA, "insurer": Schema(columns=(AGE,))})
     with pytest.raises(
         SchemaError,
-        match='"age" identifies people at one party and is a column of "clinic"',
+        match=r'"age" .* "clinic"',
     ):
         join(
             {
@@ -277,8 +276,8 @@ def test_a_column_of_two_parties_is_refused_by_name() -> None:
 
 def test_a_draft_is_refused_with_the_two_ways_on() -> None:
     SCHEMA.require_public()
-    with pytest.raises(
-        DraftSchemaError, match=r'origin = "public".*ledger.*Nothing was sent'
+    with raises(
+        DraftSchemaError, effect=Effect.NOTHING_SENT, match='origin = "public".*ledger'
     ):
         Schema(columns=(AGE,), origin="rows").require_public()
 

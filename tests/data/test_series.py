@@ -188,9 +188,7 @@ def test_what_does_not_fit_is_refused_by_name(frame: pd.DataFrame, said: str) ->
 
 
 def test_a_series_without_a_single_window_is_refused() -> None:
-    with pytest.raises(
-        SchemaError, match="no stretch without a gap has 3 steps; the longest has 2"
-    ):
+    with pytest.raises(SchemaError, match="3 steps; the longest has 2"):
         read_series(stays(2).drop(columns=["stay", "who"]), LONG)
 
 
@@ -285,7 +283,7 @@ def test_arrays_are_held_to_the_same_bounds() -> None:
     assert len(Series.from_array(values, SCHEMA).ids) == 2
     values[1, 2, 1] = 46
     with pytest.raises(
-        SchemaError, match='channel "heat": value 46 at step 3 of series 2 is outside'
+        SchemaError, match='channel "heat": value 46 at step 3 of series 2'
     ):
         Series.from_array(values, SCHEMA)
     values[1, 2, 1] = np.nan

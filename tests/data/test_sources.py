@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from sqlalchemy import make_url
 
 import understudy as us
+from refusals import raises
 from understudy.data.infer import infer_schema
 from understudy.data.reading.files import open_source
 from understudy.data.reading.sources import TableSource
@@ -25,7 +26,7 @@ from understudy.data.reading.stores import count_rows
 from understudy.data.reading.written import _pointed
 from understudy.data.schema import Categorical, Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
-from understudy.ground.errors import ConfigError, SchemaError
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.runs.runfile import RunFile
 
 SCHEMA = Schema(
@@ -201,8 +202,10 @@ def test_a_query_reads_as_the_frame_does(tmp_path: Path, kind: str) -> None:
         "delete from people returning *",
         "drop table people",
     ):
-        with pytest.raises(
-            SchemaError, match=r"the query was not answered \(.*\)\. Nothing was read"
+        with raises(
+            SchemaError,
+            effect=Effect.NOTHING_READ,
+            match=r"the query was not answered \(.*\)",
         ):
             read_table(TableSource(table=url, query=query), COLUMNS)
     assert read_table(source, COLUMNS).rows == 3

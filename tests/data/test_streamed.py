@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 
+from refusals import raises
 from test_cli import Run
 from understudy.api.train import train
 from understudy.data.column import Binned
@@ -39,7 +40,7 @@ from understudy.data.table import (
 from understudy.data.visits import read_visits, reading
 from understudy.evaluate import holdings
 from understudy.evaluate.holdings import raw_rows, widen_rows
-from understudy.ground.errors import AlignmentError, PartyError, SchemaError
+from understudy.ground.errors import AlignmentError, Effect, PartyError, SchemaError
 from understudy.network.holder import _count_people as holder_people
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -416,9 +417,7 @@ def test_a_wrong_cell_is_named_by_its_place_in_the_whole_table(
 ) -> None:
     schema = Schema(columns=(Integer(name="x", low=0, high=999),))
     frame = pd.DataFrame({"x": [*range(900), 5000, *range(50), 6000]})
-    with pytest.raises(
-        SchemaError, match='"x": value 5000 at row 901 is above the declared high 999'
-    ):
+    with pytest.raises(SchemaError, match='"x": value 5000 at row 901'):
         open_table(kept(tmp_path, kind, frame, schema), schema)
 
 
@@ -430,9 +429,7 @@ def test_a_row_with_too_many_cells_is_found(tmp_path: Path, row: int) -> None:
     lines = [f"{n},1" for n in range(800)]
     lines[row] += ",2"
     (tmp_path / "t.csv").write_text("\n".join(["x,y", *lines, ""]))
-    with pytest.raises(
-        SchemaError, match=f"row {row + 1} has 3 cells, where the header has 2"
-    ):
+    with pytest.raises(SchemaError, match=f"row {row + 1} has 3 cells"):
         open_table(tmp_path / "t.csv", schema)
 
 
@@ -461,10 +458,9 @@ def test_rows_that_changed_since_they_were_checked_are_neither_counted_nor_quote
     federation = Federation.from_holders(
         [type(holder)("one", table, holder.ledger, BUDGET, 3)]
     )
-    with pytest.raises(PartyError, match="cannot be read again") as refused:
+    with raises(PartyError, effect=Effect.CHARGED_AND_NOTHING_SENT) as refused:
         train("gram", federation, run="r", **SMALL)
     assert str(changed.loc[0, "id"]) not in str(refused.value)
-    assert "The charge stands, and nothing was sent" in str(refused.value)
 
 
 def test_a_long_table_shows_no_row(tmp_path: Path) -> None:

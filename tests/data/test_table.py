@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from schema_strategies import tables
 
+from refusals import raises
 from understudy.data.reading.writing import write_table
 from understudy.data.schema import (
     Boolean,
@@ -19,7 +20,7 @@ from understudy.data.schema import (
     Schema,
 )
 from understudy.data.table import Table, check_table, read_table
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 
 SCHEMA = Schema(
     person="id",
@@ -401,7 +402,7 @@ def test_a_file_that_cannot_be_read_is_said_without_quoting_it(tmp_path: Path) -
     with pytest.raises(SchemaError, match=r"\.csv, \.tsv .* or \.parquet file"):
         read_table(written(tmp_path, GOOD, "t.docx"), SCHEMA)
     for name in ("t.parquet", "t.csv.gz", "t.xlsx"):
-        with pytest.raises(SchemaError, match="Nothing was read") as caught:
+        with raises(SchemaError, effect=Effect.NOTHING_READ) as caught:
             read_table(written(tmp_path, GOOD, name), SCHEMA)
         assert "007" not in str(caught.value)
     path = tmp_path / "latin.csv"

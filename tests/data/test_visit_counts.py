@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refusals import raises
 from understudy.data.visits import VisitCodes, VisitLayout, VisitSchema, count_visits
 from understudy.data.visits.counts import AHEAD, parts
-from understudy.ground.errors import SchemaError
+from understudy.ground.errors import Effect, SchemaError
 from visit_cases import clinic, random_codes
 
 LAYOUT = VisitLayout((2, 3, 7), (3, 2), ordered=True)
@@ -141,7 +142,7 @@ def test_a_level_outside_its_column_is_refused() -> None:
     for wrong in (-1, 3):
         events = good.events.copy()
         events[0, 0] = wrong
-        with pytest.raises(SchemaError, match="Nothing was computed"):
+        with raises(SchemaError, effect=Effect.NOTHING_COMPUTED):
             count_visits(VisitCodes(good.people, events, good.starts), LAYOUT, 10)
 
 

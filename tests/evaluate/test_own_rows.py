@@ -354,9 +354,7 @@ def test_a_page_says_it_before_all_else_and_is_a_draft_of_nothing(
 
 def test_a_schema_of_other_rows_without_bounds_is_refused_by_the_name_of_a_column():
     rows = pd.DataFrame({"x": [1, 2, 3]})
-    with pytest.raises(
-        SchemaError, match='column "age": the header has no such column'
-    ):
+    with pytest.raises(SchemaError, match='column "age"'):
         us.evaluate(rows, rows, Schema(columns=(Integer(name="age"),)))
 
 

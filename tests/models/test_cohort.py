@@ -4,7 +4,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_networks import Draws, module
 
-from understudy.ground.errors import ConfigError, SchemaError
+from refusals import raises
+from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.models.cohort.classifier import (
     Classifier,
     LeNet,
@@ -202,8 +203,10 @@ def test_a_label_outside_the_classes_is_refused_before_training_unless_it_is_mas
     model = LogisticRegression(12, 3)
     params, x, y = cohort(model)
     y[2, 3] = 3
-    with pytest.raises(
-        SchemaError, match=r"label 3 is outside the classes 0–2\. Nothing was computed"
+    with raises(
+        SchemaError,
+        effect=Effect.NOTHING_COMPUTED,
+        match="label 3 is outside the classes 0–2",
     ):
         local_updates(model, params, x, y, epochs=1, lr=0.1)
     # client 2 has no real rows

@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from refusals import raises
 from understudy.data.column import Integer, Real
 from understudy.data.encoding.codec import MOST_SPIKES, Levels
 from understudy.data.encoding.fine import may_spike
 from understudy.data.schema import Schema
-from understudy.ground.errors import MessageError, SchemaError
+from understudy.ground.errors import Effect, MessageError, SchemaError
 from understudy.models.tables.spikes import BASE, Spikes, chosen_spikes, named_spikes
 from understudy.models.tables.trees import TreesRead
 from understudy.privacy.accounts.budget import Budget
@@ -185,7 +186,7 @@ BAD: dict[str, Any] = {
 
 @pytest.mark.parametrize("why", BAD)
 def test_other_cells_than_may_be_named_are_refused(why: str) -> None:
-    with pytest.raises(MessageError, match="Nothing was charged"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
         named_spikes(TREES, BAD[why])
 
 

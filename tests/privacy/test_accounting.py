@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
-from understudy.ground.errors import ConfigError, PrivacyError
+from refusals import raises
+from understudy.ground.errors import ConfigError, Effect, PrivacyError
 from understudy.privacy.accounts.accounting import (
     DiscreteGaussian,
     PureDp,
@@ -361,7 +362,7 @@ def test_calibration_reaches_its_target_from_below_within_its_tolerance() -> Non
 
 
 def test_calibration_says_when_no_noise_is_enough_and_when_none_is_needed() -> None:
-    with pytest.raises(PrivacyError, match="Nothing was sent"):
+    with raises(PrivacyError, effect=Effect.NOTHING_SENT):
         calibrate(lambda s: {GAUSSIAN(s): 1, PureDp(3.0): 1}, epsilon=1.0, delta=DELTA)
     with pytest.raises(PrivacyError):
         calibrate(lambda s: {GAUSSIAN(s): 1}, epsilon=1.0, delta=0.0)

@@ -14,9 +14,11 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 
+from refusals import raises
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
+    Effect,
     LedgerError,
     PrivacyError,
 )
@@ -303,9 +305,10 @@ def test_an_existing_ledger_keeps_its_budget_until_it_is_set_explicitly(
     tmp_path: Path,
 ) -> None:
     clinic(tmp_path).close()
-    with pytest.raises(
+    with raises(
         LedgerError,
-        match=r"allows ε=2 at δ=0 against anyone, not ε=8 .* Nothing was sent",
+        effect=Effect.NOTHING_SENT,
+        match="allows ε=2 at δ=0 against anyone, not ε=8",
     ):
         clinic(tmp_path, Budget(8.0, 0.0))
     with clinic(tmp_path) as ledger:
@@ -398,9 +401,10 @@ def test_a_full_disk_charges_nothing_and_says_so(tmp_path: Path) -> None:
     with clinic(tmp_path) as ledger:
         pages = ledger._store.connection.execute("PRAGMA page_count").fetchone()[0]
         ledger._store.connection.execute(f"PRAGMA max_page_count={pages}")
-        with pytest.raises(
+        with raises(
             LedgerError,
-            match=r"clinic.ledger: the disk is full\. Nothing was computed or sent\.",
+            effect=Effect.NOTHING_COMPUTED_OR_SENT,
+            match="clinic.ledger: the disk is full",
         ):
             ledger.charge(PureDp(0.1), run="r", description="w", people=range(1000))
         assert len(ledger.entries()) == 1
@@ -439,8 +443,10 @@ def test_a_truly_full_disk_charges_nothing_and_recovers(small_disk: Path) -> Non
         with suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 512)
-        with pytest.raises(
-            LedgerError, match=r"the disk is full\. Nothing was computed or sent\."
+        with raises(
+            LedgerError,
+            effect=Effect.NOTHING_COMPUTED_OR_SENT,
+            match="the disk is full",
         ):
             _charge_until_it_fails(ledger)
         entries = len(ledger.entries())
@@ -456,10 +462,12 @@ def test_a_truly_full_disk_charges_nothing_and_recovers(small_disk: Path) -> Non
 def test_a_read_only_disk_charges_nothing(small_disk: Path) -> None:
     clinic(small_disk).close()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    with pytest.raises(LedgerError, match=r"Nothing was computed or sent\."):
+    with raises(LedgerError, effect=Effect.NOTHING_COMPUTED_OR_SENT):
         clinic(small_disk).charge(PureDp(0.1), run="r", description="w")
-    with pytest.raises(
-        LedgerError, match=r"Read-only file system\. Nothing was computed or sent\."
+    with raises(
+        LedgerError,
+        effect=Effect.NOTHING_COMPUTED_OR_SENT,
+        match="Read-only file system",
     ):
         Ledger(small_disk / "another.ledger", holder="clinic", budget=PURE)
 
@@ -468,9 +476,10 @@ def test_a_ledger_held_by_another_process_is_not_written(tmp_path: Path) -> None
     with clinic(tmp_path, patience=0.05) as ledger:
         other = sqlite3.connect(tmp_path / "clinic.ledger", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(
+        with raises(
             LedgerError,
-            match=r"another process holds it\. Nothing was computed or sent\.",
+            effect=Effect.NOTHING_COMPUTED_OR_SENT,
+            match="another process holds it",
         ):
             ledger.charge(PureDp(0.1), run="r", description="w")
         other.execute("ROLLBACK")
@@ -489,8 +498,10 @@ def test_a_file_that_is_no_ledger_is_left_as_it_is(tmp_path: Path) -> None:
     connection.close()
     for file in (text, empty, other):
         before = file.read_bytes()
-        with pytest.raises(
-            LedgerError, match=r"it is not a ledger\. Nothing was computed or sent\."
+        with raises(
+            LedgerError,
+            effect=Effect.NOTHING_COMPUTED_OR_SENT,
+            match="it is not a ledger",
         ):
             Ledger(file, holder="clinic", budget=PURE)
         assert file.read_bytes() == before
@@ -506,10 +517,10 @@ def test_a_damaged_ledger_is_not_used(tmp_path: Path) -> None:
     file.write_bytes(
         whole[: len(whole) // 2] + b"\xff" * 4096 + whole[len(whole) // 2 + 4096 :]
     )
-    with pytest.raises(LedgerError, match=r"damaged.* Nothing was computed or sent\."):
+    with raises(LedgerError, effect=Effect.NOTHING_COMPUTED_OR_SENT, match="damaged"):
         clinic(tmp_path)
     file.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(LedgerError, match=r"damaged.* Nothing was computed or sent\."):
+    with raises(LedgerError, effect=Effect.NOTHING_COMPUTED_OR_SENT, match="damaged"):
         clinic(tmp_path)
 
 
@@ -532,5 +543,5 @@ def test_the_file_is_synced_at_every_commit_and_only_grows(tmp_path: Path) -> No
 def test_a_closed_ledger_charges_nothing(tmp_path: Path) -> None:
     ledger = clinic(tmp_path)
     ledger.close()
-    with pytest.raises(LedgerError, match="Nothing was computed or sent"):
+    with raises(LedgerError, effect=Effect.NOTHING_COMPUTED_OR_SENT):
         ledger.charge(PureDp(0.1), run="r", description="w")

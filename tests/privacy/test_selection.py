@@ -358,11 +358,9 @@ def test_em_mds_refuses_settings_that_make_no_sense(settings, message):
 
 
 def test_sub_mds_refuses_a_part_that_is_no_larger_than_its_top_set():
-    with pytest.raises(
-        ConfigError, match=r"top must be below rate · dims = 10, not 10"
-    ):
+    with pytest.raises(ConfigError, match="top"):
         SubMds(dims=100, top=10, epsilon=4.0)
-    with pytest.raises(ConfigError, match="rate must lie between 0 and 1"):
+    with pytest.raises(ConfigError, match="rate"):
         SubMds(dims=100, top=10, epsilon=4.0, rate=1.5)
 
 

@@ -51,12 +51,10 @@ def asked(module: Any, protocol: str, agreed: Any, told: Any, cut: str) -> Feder
     return federation
 
 
-def refused(
-    module: Any, protocol: str, agreed: Any, told: Any, cut: str, words: str
-) -> None:
+def refused(module: Any, protocol: str, agreed: Any, told: Any, cut: str) -> None:
     federation = holders(cut=cut)
     parties = LocalParties(federation.parties(protocol, config=agreed, run="r"))
-    with pytest.raises(MessageError, match=words):
+    with pytest.raises(MessageError, match="was agreed to"):
         module.train(told, parties, federation.schemas)
     for holder in federation.holders.values():
         assert holder.ledger.spend() == {}
@@ -89,7 +87,6 @@ def test_a_pool_that_asks_a_silo_for_other_settings_is_refused_and_nothing_is_ch
         config,
         replace(config, **change),
         "rows",
-        "than was agreed to. Nothing was charged",
     )
 
 
@@ -108,7 +105,7 @@ def test_a_server_that_measures_otherwise_than_agreed_is_refused_and_nothing_is_
     change: Any, cut: str
 ) -> None:
     config = gram.Config(**MIXTURE)
-    refused(gram, "gram", config, replace(config, **change), cut, "was agreed to")
+    refused(gram, "gram", config, replace(config, **change), cut)
 
 
 def test_settings_as_agreed_are_answered() -> None:

@@ -7,12 +7,14 @@ import torch
 from dp_accounting.dp_event import GaussianDpEvent
 
 from bytes_parties import BytesParties
+from refusals import raises
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import read_table
 from understudy.ground.errors import (
     AlignmentError,
     ArtefactError,
     BudgetExceeded,
+    Effect,
     MessageError,
     PartyError,
 )
@@ -227,9 +229,7 @@ def test_a_damaged_set_or_a_false_position_is_refused_by_name():
     party = begun()
     damaged = masked(4)
     damaged[1] = damaged[0]
-    with pytest.raises(
-        AlignmentError, match="clinic: The masked ids of lab hold a value twice"
-    ):
+    with pytest.raises(AlignmentError, match=r"clinic: .* lab"):
         party.answer(MaskOther(owner="lab", masked=damaged))
     party.answer(MaskOther(owner="lab", masked=masked(4)))
     party.answer(MaskOther(owner="insurer", masked=masked(6)))
@@ -240,7 +240,7 @@ def test_a_damaged_set_or_a_false_position_is_refused_by_name():
 
 
 def test_rows_are_not_to_be_had_before_alignment():
-    with pytest.raises(PartyError, match="clinic: its people are not aligned yet"):
+    with pytest.raises(PartyError, match=r"^clinic: "):
         _ = begun().aligned
 
 
@@ -250,9 +250,7 @@ def test_rows_are_not_to_be_had_before_alignment():
 
 def test_different_kinds_of_ids_are_named_before_anything_is_masked():
     parties = {"clinic": holder("clinic"), "insurer": holder("insurer", ["a", "b"])}
-    with pytest.raises(
-        AlignmentError, match="clinic has integer ids, insurer has text ids"
-    ):
+    with pytest.raises(AlignmentError, match=r"clinic .* integer .*insurer .* text"):
         align_people(LocalParties(parties))
     entries = [
         entry.description
@@ -268,7 +266,7 @@ def test_different_kinds_of_ids_are_named_before_anything_is_masked():
 def test_row_numbers_never_match_ids_in_silence():
     parties = {"clinic": holder("clinic"), "insurer": holder("insurer", person=None)}
     with pytest.raises(
-        AlignmentError, match="clinic has integer ids, insurer has row-number ids"
+        AlignmentError, match=r"clinic .* integer .*insurer .* row-number"
     ):
         align_people(LocalParties(parties))
 
@@ -287,7 +285,7 @@ def test_tables_without_people_match_row_by_row_if_they_are_equally_long():
     }
     parties["lab"] = holder("lab", range(3), person=None)
     with pytest.raises(
-        AlignmentError, match="clinic has 4 rows, insurer has 4 rows, lab has 3 rows"
+        AlignmentError, match=r"clinic has 4 .*insurer has 4 .*lab has 3"
     ):
         align_people(LocalParties(parties))
     with pytest.raises(MessageError):
@@ -295,12 +293,12 @@ def test_tables_without_people_match_row_by_row_if_they_are_equally_long():
 
 
 def test_nobody_in_common_or_nobody_else():
-    with pytest.raises(AlignmentError, match="No person is held by all of clinic, lab"):
+    with pytest.raises(AlignmentError, match="clinic, lab"):
         align_people(
             LocalParties({"clinic": holder("clinic"), "lab": holder("lab", [70, 71])})
         )
-    with pytest.raises(
-        AlignmentError, match=r"two parties or more, not 1\. Nothing was sent"
+    with raises(
+        AlignmentError, effect=Effect.NOTHING_SENT, match="two parties or more, not 1"
     ):
         align_people(LocalParties({"clinic": holder("clinic")}))
 
@@ -321,9 +319,7 @@ def test_a_kept_state_brings_the_rows_back_but_not_to_another_table(tmp_path):
         again["lab"].aligned.frame.columns, parties["lab"].aligned.frame.columns
     )
     shorter = holder("lab", [2, 5, 6], folder=tmp_path / "lab")
-    with pytest.raises(
-        ArtefactError, match="lab: the saved state is about 4 people, the table has 3"
-    ):
+    with pytest.raises(ArtefactError, match=r"lab: .* 4 people.* 3"):
         shorter.answer(Return(round=3))
 
 
@@ -378,8 +374,8 @@ def test_a_party_with_too_little_left_for_the_run_says_nothing_of_its_people(fir
     # ε = 0.9
     party.ledger.charge(GaussianDpEvent(5.0), run="r0", description="an earlier run")
     before = party.ledger.entries()
-    with pytest.raises(
-        BudgetExceeded, match=r"clinic: this step costs .* Nothing was sent"
+    with raises(
+        BudgetExceeded, effect=Effect.NOTHING_SENT, match="clinic: this step costs"
     ):
         party.answer(first)
     assert party.ledger.entries() == before

@@ -16,11 +16,13 @@ import pytest
 import torch
 from odd_servers import Crooked
 
+from refusals import raises
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.ground.errors import (
     ConfigError,
+    Effect,
     MessageError,
     PrivacyError,
     SchemaError,
@@ -506,7 +508,7 @@ def test_groups_that_are_none_are_refused_and_nothing_is_charged(odd: str) -> No
             ask, terms=ask.terms | {"holder 1": GROUPS[odd](ask.terms["holder 1"])}
         )
 
-    with pytest.raises(MessageError, match="Nothing was charged"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
         dplt.train(
             Config(group=1), Crooked(fed.parties("dplt", run="r"), change), fed.schemas
         )
@@ -675,7 +677,7 @@ def test_a_party_without_two_levels_is_named_before_anyone_is_asked() -> None:
     schemas["holder 1"] = Schema(columns=(Categorical(name="b1", categories=("x",)),))
     tables["holder 1"] = pd.DataFrame({"b1": ["x"] * 10})
     fed = Federation.rehearsal(tables, schemas, budget=Budget(1.0, 0.0))
-    with pytest.raises(ConfigError, match="holder 1 has no column of two levels"):
+    with pytest.raises(ConfigError, match="holder 1"):
         train("dplt", fed)
     assert not fed.holders["holder 0"].ledger.entries()[1:]
 

@@ -29,7 +29,8 @@ from gram_cases import (
     triple_counts,
 )
 
-from understudy.ground.errors import ConfigError, MessageError
+from refusals import raises
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure import lwe
@@ -227,7 +228,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_charged(
     monkeypatch.setattr(lwe, "MOST", 2.0**-90)
     cut = by_columns(2)
     parties = all_parties(*cut)
-    with pytest.raises(ConfigError, match=r"do not fit into 64 bits.*Nothing was"):
+    with raises(
+        ConfigError,
+        effect=Effect.NOTHING_CHARGED_OR_SENT,
+        match="do not fit into 64 bits",
+    ):
         run(cut, encrypted(Plan()), parties=parties)
     assert not any(one.ledger.spend(run="r") for one in parties.values())
 

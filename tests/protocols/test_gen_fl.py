@@ -19,11 +19,12 @@ from dp_accounting import (
     SelfComposedDpEvent,
 )
 
+from refusals import raises
 from understudy.api.plan import plan_file
 from understudy.api.train import run_file, train
 from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
-from understudy.ground.errors import BudgetExceeded, ConfigError, PrivacyError
+from understudy.ground.errors import BudgetExceeded, ConfigError, Effect, PrivacyError
 from understudy.models.cohort.classifier import Cnn, Mlp
 from understudy.models.nets.tapped import ConditionalGan, Taps
 from understudy.privacy.accounts.accounting import epsilon, flatten
@@ -103,7 +104,7 @@ def test_the_faithful_mode_is_charged_as_a_release_without_a_guarantee() -> None
 
 def test_a_finite_budget_refuses_the_faithful_mode_before_anything_is_charged() -> None:
     holders = federation(Budget(50.0, 1e-5))
-    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+    with raises(BudgetExceeded, effect=Effect.NOTHING_SENT):
         train("gen-fl", holders, **SMALL)
     assert holders.holders["host"].ledger.spent() == 0
 
@@ -337,9 +338,7 @@ def test_a_run_may_not_cost_more_than_its_holder_allows_where_the_ledger_has_roo
     holders = Federation.from_holders(
         [Holder("host", clients(), ledger, allowed, seed=3)], same_people=False
     )
-    with pytest.raises(
-        BudgetExceeded, match="synthetic rows and 1 reports of one person cost"
-    ):
+    with pytest.raises(BudgetExceeded, match="1 reports of one person"):
         train("gen-fl", holders, **settings)
     assert ledger.spent() == 0
 

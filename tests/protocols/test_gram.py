@@ -43,12 +43,14 @@ from scipy.stats import chisquare, kstest, norm
 from torch import Tensor
 
 from bytes_parties import BytesParties
+from refusals import raises
 from understudy.data.encoding.codec import Codec
 from understudy.data.table import read_table
 from understudy.generators.generator import Generator
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
+    Effect,
     MessageError,
     PartyAway,
     PartyError,
@@ -246,7 +248,7 @@ def test_a_budget_without_delta_is_refused_since_gaussian_noise_needs_one() -> N
 def test_a_run_without_noise_is_refused_by_a_finite_budget() -> None:
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas)
-    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+    with raises(BudgetExceeded, effect=Effect.NOTHING_SENT):
         release(LocalParties(parties), schemas, Plan(private=False))
     assert not any(one.ledger.spent() for one in parties.values())
 

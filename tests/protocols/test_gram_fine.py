@@ -33,6 +33,7 @@ from gram_cases import (
 )
 from torch import Tensor
 
+from refusals import raises
 from understudy.data.column import Boolean, Categorical, Date, Integer, Real
 from understudy.data.encoding.codec import Levels
 from understudy.data.samples import toy
@@ -42,6 +43,7 @@ from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
+    Effect,
     MessageError,
     PartyAway,
 )
@@ -330,11 +332,11 @@ def test_levels_that_do_not_fit_the_columns_are_refused_and_nothing_more_is_char
 
     def change(name: str, message: Any) -> Any:
         for groups in WRONG:
-            with pytest.raises(MessageError, match="Nothing was charged or sent"):
+            with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
                 parties[name].answer(on(message, **groups))
         return replace(message, terms={"groups": {}})
 
-    with pytest.raises(MessageError, match="Nothing was charged or sent"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
         release(Seen(parties, levels_of(change)), schemas, Plan(fine=0.2))
     assert all(one.ledger.spend().total() == MOVED for one in parties.values())
 

@@ -25,9 +25,10 @@ from gram_cases import (
 from torch import Tensor
 
 import understudy as us
+from refusals import raises
 from understudy.api.train import train
 from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
-from understudy.ground.errors import ConfigError
+from understudy.ground.errors import ConfigError, Effect
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 from understudy.protocols.core.forecast import Forecast
@@ -222,9 +223,10 @@ def test_a_width_that_cannot_be_fitted_is_refused_before_anything_is_read_or_cha
 ) -> None:
     codes = Integer(name="code", low=0, high=WIDEST, bins=WIDEST + 1)
     schema = Schema(person="id", columns=(Boolean(name="smoker"), codes))
-    with pytest.raises(
+    with raises(
         ConfigError,
-        match=r"8,195 levels together, code 8,193 of them.*Nothing was read or charged",
+        effect=Effect.NOTHING_READ_OR_CHARGED,
+        match="8,195 levels together, code 8,193 of them",
     ):
         us.plan("gram", {"one": schema}, budget=1.0, fine=0)
     frame = FRAME[["id", "smoker"]].assign(code=5)

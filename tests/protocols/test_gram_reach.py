@@ -13,11 +13,12 @@ from gram_cases import BUDGET, FRAME, FREE, Plan, Seen, all_parties, asked, rele
 from test_gram_fine import WIDE, columns, grid, rows
 from torch import Tensor
 
+from refusals import raises
 from understudy.api.train import train
 from understudy.data.column import Boolean, Integer, Real, is_unbounded
 from understudy.data.encoding.fine import clipped, reach
 from understudy.data.schema import Schema
-from understudy.ground.errors import MessageError, SchemaError
+from understudy.ground.errors import Effect, MessageError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
@@ -166,11 +167,11 @@ def test_runs_that_there_are_not_are_refused_and_nothing_more_is_charged() -> No
         if not asked(message, "fine", Propose):
             return message
         for runs in WRONG:
-            with pytest.raises(MessageError, match="Nothing was charged"):
+            with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
                 parties[name].answer(replace(message, terms={"runs": runs}))
         return replace(message, terms={})
 
-    with pytest.raises(MessageError, match="Nothing was charged"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED):
         release(Seen(parties, change), schemas, Plan(fine=0.2))
     assert all(one.ledger.spend().total() == REACH for one in parties.values())
 
@@ -212,8 +213,10 @@ def test_every_other_protocol_refuses_a_column_without_bounds_in_words(
     name: str,
 ) -> None:
     held = Federation.rehearsal({"a": FRAME}, {"a": OPEN}, budget=BUDGET, seed=0)
-    with pytest.raises(
-        SchemaError, match=r"has no bounds. Declare low and high.*Nothing was charged"
+    with raises(
+        SchemaError,
+        effect=Effect.NOTHING_CHARGED,
+        match="has no bounds. Declare low and high",
     ):
         train(name, held)
     assert not held.holders["a"].ledger.spent()

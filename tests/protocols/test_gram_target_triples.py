@@ -263,9 +263,7 @@ def test_a_server_that_asks_for_more_tables_than_the_settings_say_is_refused() -
     tables, schemas = by_rows(2)
     config = Plan(target=TARGET, target_triples=1)
     parties = all_parties(tables, schemas, **gram.PROTOCOL.agreed(config))
-    with pytest.raises(
-        MessageError, match="target_triples=2 was asked for, and 1 was agreed to"
-    ):
+    with pytest.raises(MessageError, match="target_triples=2"):
         release(
             LocalParties(parties),
             schemas,

@@ -14,10 +14,11 @@ import torch
 from dp_accounting import GaussianDpEvent
 from torch import Tensor
 
+from refusals import raises
 from understudy.api.train import train
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.data.table import open_table
-from understudy.ground.errors import ConfigError, MessageError
+from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.gram.protocol import Config, Gram
@@ -131,7 +132,7 @@ def test_by_default_few_people_have_pairs_in_place_of_a_search_and_others_than_w
     assert isinstance(instead, Pairs)
     assert instead.wanted.nonzero().tolist() == [[0, 1], [0, 2], [0, 3], [0, 4]]
     asked = Gram(Config(target="b0", fine=0.0, searched_triples=8), {"one": MIXED})
-    with pytest.raises(MessageError, match="Nothing was charged or sent"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
         asked.stage("threes", {"upper": torch.empty(0, dtype=torch.bool)}, 5.0, first)
     for off in (Config(target="b0", searched_triples=0), Config()):
         assert "threes" not in Gram(off, {"one": MIXED}).releases
@@ -219,9 +220,9 @@ BAD: dict[str, Any] = {
 def test_tables_that_are_none_are_refused_before_any_charge(bad: Any) -> None:
     study = Gram(SEARCH, {"one": MIXED})
     before: dict[str, Stage[TableRows]] = {"pairs": study.stage("pairs", {}, 1.0, {})}
-    with pytest.raises(MessageError, match="Nothing was charged or sent"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
         study.stage("again", {"threes": bad}, 1.0, before)
-    with pytest.raises(MessageError, match="Nothing was charged or sent"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
         study.stage("threes", {"upper": bad}, 1.0, before)
 
 

@@ -301,9 +301,7 @@ def test_a_generator_and_its_classifiers_are_saved_and_loaded(
         label=None,
         classes=(),
     ).save(tmp_path / "generator" / "schema.toml")
-    with pytest.raises(
-        ArtefactError, match="the network knows 40 classes, and the schema declares 20"
-    ):
+    with pytest.raises(ArtefactError, match=r"40 classes.* 20"):
         Generator.load(tmp_path / "generator")
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.ground.errors import MessageError
+from refusals import raises
+from understudy.ground.errors import Effect, MessageError
 from understudy.privacy.local.naming import GRAIN, SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.one_report import fit
@@ -113,7 +114,7 @@ WHOLE = torch.zeros(0, 2, dtype=torch.int64)
 def test_sets_that_are_none_are_refused(
     groups: torch.Tensor, columns: object, listed: object
 ) -> None:
-    with pytest.raises(MessageError, match="Nothing was charged or sent"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
         read_sets(groups, columns, listed, LEVELS)
 
 

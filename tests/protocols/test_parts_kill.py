@@ -17,12 +17,13 @@ import pytest
 from test_parts import BUDGET, FRAME, SCHEMA, SMALL, kept, run
 
 from forker import until
+from refusals import raises
 from understudy.api.train import train
 from understudy.data.reading import files, stores
 from understudy.data.reading.workers import InFolder, count_in_folder
 from understudy.data.table import open_table
 from understudy.ground import processes
-from understudy.ground.errors import ConfigError, PartyError
+from understudy.ground.errors import ConfigError, Effect, PartyError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.federation import Federation
 
@@ -68,8 +69,10 @@ def test_a_run_whose_counting_processes_are_killed_charges_nothing_and_the_next_
         until(lambda: workers._idle.empty(), 60)
         for worker in idle:
             os.kill(worker.pid, signal.SIGKILL)
-        with pytest.raises(
-            PartyError, match=r"ended by itself \(-9\).*Nothing was charged or sent"
+        with raises(
+            PartyError,
+            effect=Effect.NOTHING_CHARGED_OR_SENT,
+            match=r"ended by itself \(-9\)",
         ):
             counted.result()
     assert not paid_by(federation)

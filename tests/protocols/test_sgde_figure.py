@@ -13,11 +13,13 @@ import torch
 from dp_accounting import GaussianDpEvent
 from test_sgde_moments import BUDGET, POOL, RECIPE, SERIES, halves, people, waves
 
+from refusals import raises
 from understudy.data.encoding.population import Population
 from understudy.generators.generator import Generator
 from understudy.ground.errors import (
     ArtefactError,
     ConfigError,
+    Effect,
     PrivacyError,
     UnderstudyError,
 )
@@ -182,7 +184,7 @@ def test_a_pool_without_classes_has_no_figure_and_nothing_is_charged() -> None:
     one = SgdeParty(
         "s", waves(20, 0, bare), Ledger.rehearsal("s", BUDGET), run="r", budget=BUDGET
     )
-    with pytest.raises(ConfigError, match=r"no two of them\. Nothing was charged"):
+    with raises(ConfigError, effect=Effect.NOTHING_CHARGED, match="no two of them"):
         one.answer(Subscribe(requirements=required.to_dict(), config=asdict(FIGURED)))
     with pytest.raises(UnderstudyError):
         one.answer(Push())

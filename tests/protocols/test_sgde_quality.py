@@ -14,12 +14,14 @@ import pytest
 from dp_accounting import GaussianDpEvent
 from test_sgde_gram import BUDGET, POOL, SCHEMA, rows
 
+from refusals import raises
 from understudy.data.table import read_table
 from understudy.generators.generator import Generator
 from understudy.ground.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
+    Effect,
     MessageError,
     PrivacyError,
     UnderstudyError,
@@ -284,7 +286,7 @@ def test_whatever_stands_in_a_figure_is_refused_in_words() -> None:
     for name, value in product(card["quality"], strange):
         if card["quality"][name] != value:
             lie = {**card, "quality": {**card["quality"], name: value}}
-            with pytest.raises(UnderstudyError, match="Nothing was exchanged"):
+            with raises(UnderstudyError, effect=Effect.NOTHING_EXCHANGED):
                 unpack_offer(POOL, pack_offer(lie, counts))  # type: ignore[arg-type]
 
 

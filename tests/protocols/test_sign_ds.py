@@ -271,7 +271,7 @@ def test_a_party_that_comes_back_remembers_who_has_reported_and_on_which_people(
     with pytest.raises(PartyError, match="1 of 1 asked people"):
         again.answer(Round(round=2, people=torch.tensor([4]), weights=weights))
     again.answer(Round(round=2, people=torch.tensor([1]), weights=weights))
-    with pytest.raises(ArtefactError, match="about 5 people, and there are 6"):
+    with pytest.raises(ArtefactError, match=r"5 people.* 6"):
         party(6).load_state_dict(first.state_dict())
 
 
@@ -559,9 +559,7 @@ def test_parties_must_describe_their_rows_alike() -> None:
     federation = Federation.rehearsal(
         tables, schemas, budget=Budget(6.0, 0.0), same_people=False
     )
-    with pytest.raises(
-        ConfigError, match="one and two do not describe their rows in the same way"
-    ):
+    with pytest.raises(ConfigError, match="one and two"):
         train("sign-ds", federation, **SMALL, target="smoker")
     wrong = Population.from_arrays(np.zeros((2, 3)), [0, 1], classes=2)
     with pytest.raises(ConfigError, match="host 0 and the holdout"):

@@ -16,11 +16,18 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from scipy.stats import norm
 from torch import Tensor
 
+from refusals import raises
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Schema
 from understudy.generators.generator import Generator
-from understudy.ground.errors import ConfigError, MessageError, PartyError, PrivacyError
+from understudy.ground.errors import (
+    ConfigError,
+    Effect,
+    MessageError,
+    PartyError,
+    PrivacyError,
+)
 from understudy.models.nets.gan import BranchedGenerator, Critic
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -248,7 +255,7 @@ def test_rows_of_another_form_are_refused_before_they_are_paid_for(
 ) -> None:
     party = begun(module, settings, federation())
     before = party.ledger.spend()
-    with pytest.raises(MessageError, match="Nothing was charged"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
         party.answer(VdGanRound(round=2, rows=rows))
     assert party.ledger.spend() == before
 

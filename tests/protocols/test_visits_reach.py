@@ -13,6 +13,7 @@ import torch
 from gram_cases import Seen, asked
 from test_visits_fine import SMALL, USUAL, counted, rows, shop, some_cuts
 
+from refusals import raises
 from understudy.api.plan import plan
 from understudy.api.train import train
 from understudy.data.column import Integer, Real, is_unbounded
@@ -20,7 +21,7 @@ from understudy.data.encoding.fine import reach
 from understudy.data.kinds import read_rows
 from understudy.data.schema import Schema
 from understudy.data.visits import VisitSchema
-from understudy.ground.errors import MessageError, SchemaError, UnderstudyError
+from understudy.ground.errors import Effect, MessageError, SchemaError, UnderstudyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import FastRng
 from understudy.protocols.joint.messages import Propose, Release
@@ -177,11 +178,11 @@ def test_runs_that_there_are_not_and_stages_out_of_turn_are_refused_and_nothing_
             with pytest.raises(UnderstudyError):
                 parties[name].answer(early)
         for runs in wrong_runs(study):
-            with pytest.raises(MessageError, match="Nothing was charged"):
+            with raises(MessageError, effect=Effect.NOTHING_CHARGED_OR_SENT):
                 parties[name].answer(replace(message, terms={"runs": runs}))
         return replace(message, terms={})
 
-    with pytest.raises(MessageError, match="Nothing was charged"):
+    with raises(MessageError, effect=Effect.NOTHING_CHARGED):
         measured(Seen(parties, change), fed.schemas, config)  # type: ignore[arg-type]
     assert paid() == [1, 1]
 

@@ -33,6 +33,7 @@ from network_cases import (
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
+from refusals import raises
 from understudy.ground.errors import (
     BudgetExceeded,
     Effect,
@@ -254,13 +255,13 @@ def test_refusals_are_raised_as_what_they_were(network: Network) -> None:
     from network_cases import FAILURES, POLICY, Fail
 
     strict = network.seat("a", policy=replace(POLICY, epsilon_run=1.0))
-    with pytest.raises(PartyError, match="a refuses the contract: ε=50 is above"):
+    with pytest.raises(PartyError, match=r"a refuses .*ε=50"):
         parties_of(network, grid_of([strict]), "a").wait(5)
     FAILURES["spent"] = BudgetExceeded(
         "a: this step costs ε=1 but 0 is left.", effect=Effect.NOTHING_SENT
     )
     parties = parties_of(network, grid_of([network.seat("a")]), "a")
-    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+    with raises(BudgetExceeded, effect=Effect.NOTHING_SENT):
         parties.ask(Fail(how="spent"))
 
 

@@ -38,6 +38,7 @@ from forker import Forker, until
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
+from refusals import raises
 from understudy.ground.errors import (
     BudgetExceeded,
     ConfigError,
@@ -303,7 +304,7 @@ def test_a_refusal_is_raised_as_what_it_was_and_the_run_goes_on(tmp_path: Path) 
         for name in "ab":
             network.start(network.seat(name), parties.port)
         for how, kind in (("spent", BudgetExceeded), ("disk", LedgerError)):
-            with pytest.raises(kind, match="Nothing was sent") as refusal:
+            with raises(kind, effect=Effect.NOTHING_SENT) as refusal:
                 parties.ask({"b": Next(), "a": Fail(how=how)})
             assert "/srv" not in str(refusal.value)
         assert list(parties.ask(Next())) == ["a", "b"]
@@ -360,7 +361,7 @@ def test_a_contract_that_a_party_refuses_is_refused_with_its_reason(
         network.start(network.seat("b"), parties.port)
         signed(parties, "b")
         network.start(strict, parties.port)
-        with pytest.raises(PartyError, match="a refuses the contract: ε=50 is above"):
+        with pytest.raises(PartyError, match=r"a refuses .*ε=50"):
             parties.wait(60)
     network.join_all()
     assert isinstance(network.errors["a"], PartyError)
