@@ -53,6 +53,7 @@ from understudy.generators.generator import Generator
 from understudy.generators.parts import GeneratorParts
 from understudy.models.kernels.clients import Adam
 from understudy.models.nets.autoencoder import LocalTraining
+from understudy.models.network import pick_device
 from understudy.privacy.accounts.accounting import calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import FastRng
@@ -67,6 +68,7 @@ AUXILIARY = 100  # series of pre-training
 PRETRAIN = 200  # steps: 50 epochs of 100 series, 32 at a time, rounded up
 TARGETS = 100  # members, and as many others
 CHOICES = 5  # of the targets
+FILLED = 40  # people: a batch is filled up to a multiple of it
 EPSILONS = (0.5, 2.0, 8.0)
 KEY = ("dataset", "method", "pretrain", "epsilon", "clip", "seed")
 FIELDS = [
@@ -166,27 +168,29 @@ def central_dp(job: dict[str, Any], rows: Series, cohort: int) -> Generator:
     noise = noise_multiplier(cohort / people, steps, job["epsilon"])
     rng = FastRng(job["seed"])
     network = config.network_for(rule)
-    weights = network.init(rng).requires_grad_()
+    device = pick_device(job["device"])
+    weights = network.init(rng).to(device).requires_grad_()
     # one step of descent at rate 1 moves by minus the gradient
     gradients = LocalTraining(network, optimizer="sgd", epochs=1, lr=1.0)
     adam = Adam([weights], config.learning_rate)
-    series = rule.expand(population.rows)
+    series = rule.expand(population.rows).to(device)
     each = len(series) // people
     by_person = series.view(people, each, *series.shape[1:])
     clip = job["clip"]
     for _ in range(steps):
         drawn = torch.nonzero(rng.uniform(people) < cohort / people).flatten()
-        total = clip * noise * rng.normal(network.size)
+        total = clip * noise * rng.normal(network.size).to(weights)
         if len(drawn):
-            total = total + clipped_sum(gradients, weights, by_person[drawn], rng, clip)
-        adam.step([total.to(weights) / cohort])
+            people_series = by_person[drawn.to(device)]
+            total += clipped_sum(gradients, weights, people_series, rng, clip)
+        adam.step([total / cohort])
     card = {
         "ended": f"after {steps} central steps",
         "privacy": {
             "guarantee": f"ε = {job['epsilon']:g} of a person at δ = {DELTA:g}"
         },
     }
-    decoder = network.decoder(weights.detach())
+    decoder = network.decoder(weights.detach().cpu())
     return Generator.from_parts(GeneratorParts(decoder, rule.schema, card))
 
 
@@ -197,9 +201,18 @@ def clipped_sum(
     rng: FastRng,
     clip: float,
 ) -> torch.Tensor:
-    """The sum over people of their gradients, each at most `clip` long: (d,)."""
-    mask = torch.ones(series.shape[:2], dtype=torch.bool)
-    slopes = -gradients(weights.detach(), series, mask, rng)
+    """The sum over people of their gradients, each at most `clip` long: (d,).
+
+    Batches are filled up to a few sizes, by people without series, whose gradient is
+    zero: on a GPU each size is one replayed graph.
+    """
+    people, each = series.shape[:2]
+    size = math.ceil(people / FILLED) * FILLED
+    filled = series.new_zeros(size, *series.shape[1:])
+    filled[:people] = series
+    mask = torch.zeros(size, each, dtype=torch.bool, device=series.device)
+    mask[:people] = True
+    slopes = -gradients(weights.detach(), filled, mask, rng)
     norms = slopes.norm(dim=1, keepdim=True)
     return (slopes * (clip / norms).clamp(max=1)).sum(0)
 
