@@ -1,24 +1,34 @@
-"""DP-GenFL beside its paper: accuracy and membership inference over the share γ of
-made-up rows.
+"""DP-GenFL beside its paper: accuracy, training loss and membership inference over the
+share γ of made-up rows.
 
     make bench NAME=gen_fl DATA=<folder> [QUICK=1]
-    python benchmarks/gen_fl/bench.py --data data --only mnist --jobs 4 --out benchmarks/gen_fl/ours.csv
+    python benchmarks/gen_fl/bench.py --data data --device cuda --jobs 12 --signals build/signals
+    python benchmarks/gen_fl/bench.py --data data --device cuda --jobs 12 --gan-epochs 10 50 --signals build/signals
+    python benchmarks/gen_fl/shadows.py --signals build/signals    # the attack by shadow models, shadows.csv
 
-Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Appendix E, Table E3: 50 clients, 30
-a round, 80 rounds, 5 local steps at 0.02, ε = 4. "private GAN" rows train the GAN's
-critic with DP-SGD within the same ε; the paper's GAN has no guarantee. A finished cell
-(data set, method, seed) is in the file and is not computed again.
+Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Appendix E, Figure E1 and Tables
+E1–E3: 50 clients, 30 a round, 80 rounds, 5 local steps, ε = 4; its perceptron on MNIST
+and its CNN on Fashion-MNIST. Its learning rate of 0.02 is an option: `LEARNING_RATES`
+are those at which the reference without privacy is the most accurate. "private GAN"
+rows train the GAN's critic with DP-SGD within the same ε; the paper's GAN has no
+guarantee. Each seed parts all images anew into the clients' and those that are tested
+on. `curves.csv` gets the loss on a thousand of the clients' images meanwhile, and the
+folder of `--signals` what the model says of every image, for `shadows.py`. A finished
+cell (data set, model, method, epochs of the GAN, learning rate, local steps, seed) is
+in the file and is not computed again.
 """
 
 import argparse
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
+from datetime import date
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.append(str(Path(__file__).parents[1]))
@@ -26,7 +36,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional
+from scipy.special import logsumexp
 
 from common.grid import Grid, grid_options
 from common.loaders import IMAGES, Images, images
@@ -34,12 +44,16 @@ from common.options import quick
 from understudy.api.train import train
 from understudy.data.encoding.population import Population
 from understudy.generators.classifier import Classifier
+from understudy.models.network import pick_device
 from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.papers.gen_fl.protocol import MODELS as MODEL_NAMES
 from understudy.runs.federation import Federation
 
 HERE = Path(__file__).parent
 QUICK = quick()
+SEEDS = [0, 1, 2, 3, 4]
 CLIENTS = 50
+CHUNK = 2000  # images at a time
 EPSILON = 4.0
 DELTA = 1e-5
 METHODS: dict[str, dict[str, Any]] = {
@@ -51,9 +65,28 @@ METHODS: dict[str, dict[str, Any]] = {
         for share in (1.0, 0.6, 0.2)
     },
 }
+MODELS = {"mnist": "mlp", "fashion_mnist": "cnn"}
+LEARNING_RATES = {"mlp": 0.5, "cnn": 0.2}  # the first of --learning-rate's defaults
+GAN_EPOCHS = {
+    "mnist": 100,
+    "fashion_mnist": 200,
+}  # those of Tables E1 and E2 nearest E3
+BATCH = 64
+CURVE_ROWS = 1000  # of the clients' images whose loss is followed
+KEY = (
+    "dataset",
+    "model",
+    "method",
+    "gan_epochs",
+    "learning_rate",
+    "steps",
+    "seed",
+)
 FIELDS = [
     "dataset",
+    "model",
     "method",
+    "gan_epochs",
     "epsilon",
     "delta",
     "real_rows_epsilon",
@@ -67,37 +100,74 @@ FIELDS = [
     "accuracy",
     "mia",
     "seconds",
+    "machine",
+    "date",
 ]
+CURVE_FIELDS = [*KEY, "round", "loss", "accuracy"]
+
+
+class Split(NamedTuple):
+    """All images, and which of them clients hold."""
+
+    rows: Images
+    is_member: NDArray[np.bool_]
+
+    def part(self, of_clients: bool) -> Images:
+        chosen = self.is_member == of_clients
+        return self.rows[0][chosen], self.rows[1][chosen]
+
+
+def split(train: Images, test: Images, *, clients: int, seed: int) -> Split:
+    """Give clients equal shares of as many images as `train` has, drawn from all."""
+    rows = tuple(np.concatenate(parts) for parts in zip(train, test, strict=True))
+    each = len(train[1]) // clients
+    order = np.random.default_rng(seed).permutation(len(rows[1]))
+    is_member = np.zeros(len(order), bool)
+    is_member[order[: each * clients]] = True
+    return Split((rows[0], rows[1]), is_member)
+
+
+class Measured(NamedTuple):
+    """A row of the file, rows of the curve, and the log-odds of each image's class."""
+
+    row: dict[str, Any]
+    curve: list[dict[str, Any]]
+    signals: NDArray[np.float64]
 
 
 def measure(
     dataset: str,
-    rows: Images,
-    test: Images,
+    parts: Split,
     method: str,
     *,
     seed: int,
     clients: int = CLIENTS,
+    gan_epochs: int | str = "",
+    machine: str = "",
     **settings: Any,
-) -> dict[str, Any]:
-    """One cell: clients of equal shares of the rows, at random."""
-    order = np.random.default_rng(seed).permutation(len(rows[1]))
-    each = len(order) // clients
-    order = order[: each * clients]
-    own = rows[0][order], rows[1][order]
-    classes = int(max(rows[1].max(), test[1].max())) + 1
+) -> Measured:
+    """One cell: clients of equal shares of the images, at random."""
+    pictures, labels = parts.part(of_clients=True)
+    order = np.random.default_rng([seed, 1]).permutation(len(labels))
+    own = pictures[order], labels[order]
+    each = len(labels) // clients
+    classes = int(parts.rows[1].max()) + 1
     people = Population.from_arrays(*own, classes=classes, rows_per_person=each)
-    holdout = Population.from_arrays(
-        *test, classes=classes, rows_per_person=len(test[1])
+    followed = own[0][:CURVE_ROWS], own[1][:CURVE_ROWS]
+    followed_people = Population.from_arrays(
+        *followed, classes=classes, rows_per_person=len(followed[1])
     )
     federation = Federation.rehearsal(
         {"clients": people}, budget=Budget(math.inf, 0.0), seed=seed
     )
+    if gan_epochs:
+        batch = settings.get("batch", BATCH)
+        settings["gan_steps"] = max(1, round(int(gan_epochs) * each / batch))
     start = time.perf_counter()
     result = train(
         "gen-fl",
         federation,
-        holdout=holdout,
+        holdout=followed_people,
         rows=each,
         epsilon=EPSILON,
         delta=DELTA,
@@ -105,113 +175,173 @@ def measure(
         checkpoint_every=10**6,
         **(METHODS[method] | settings),
     )
+    seconds = time.perf_counter() - start
     card = result.model.card
+    config = card["config"]
     guarded = card["synthetic_rows"] == "within ε"
-    return {
+    scores = _scores(result.model, parts.rows[0], config["device"])
+    right = scores.argmax(1) == parts.rows[1]
+    signals = log_odds(scores, parts.rows[1])
+    key = {
         "dataset": dataset,
+        "model": config["model"],
         "method": method,
+        "gan_epochs": gan_epochs,
+        "learning_rate": config["learning_rate"],
+        "steps": config["steps"],
+        "seed": seed,
+    }
+    row = key | {
         "epsilon": EPSILON if guarded else "",
         "delta": DELTA,
         "real_rows_epsilon": ""
         if card["real_rows"]["epsilon"] is None
         else round(card["real_rows"]["epsilon"], 3),
         "guarantee": "yes" if guarded else "none",
-        "participations": card["config"]["max_reports"],
-        "seed": seed,
+        "participations": config["max_reports"],
         "clients": clients,
         "rounds": card["rounds"],
-        **{name: card["config"][name] for name in ("steps", "learning_rate")},
-        "accuracy": round(card["history"][-1]["accuracy"], 4),
-        "mia": round(membership(result.model, own, test, seed), 4),
-        "seconds": round(time.perf_counter() - start, 1),
+        "accuracy": round(float(right[~parts.is_member].mean()), 4),
+        "mia": round(membership(signals, parts.is_member, seed), 4),
+        "seconds": round(seconds, 1),
+        "machine": machine,
+        "date": date.today().isoformat(),
     }
+    curve = [
+        key | {name: round(point[name], 4) for name in ("round", "loss", "accuracy")}
+        for point in card["history"]
+    ]
+    return Measured(row, curve, signals)
+
+
+def log_odds(
+    scores: NDArray[np.float64], labels: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """log p/(1 − p) of each row's own class: Carlini et al. (2022), § V."""
+    own = np.take_along_axis(scores, labels[:, None], 1)[:, 0]
+    others = scores.copy()
+    np.put_along_axis(others, labels[:, None], -np.inf, 1)
+    return np.asarray(own - logsumexp(others, axis=1))
 
 
 def membership(
-    model: Classifier, members: Images, others: Images, seed: int, most: int = 5000
+    signals: NDArray[np.float64],
+    is_member: NDArray[np.bool_],
+    seed: int,
+    most: int = 5000,
 ) -> float:
     """How often a threshold on the loss tells members from others: learned on one half,
     tested on the other.
 
-    Yeom et al. (2018), in place of the paper's shadow models: 0.5 is guessing.
+    Yeom et al. (2018): 0.5 is guessing. `shadows.py` has shadow models.
     """
     rng = np.random.default_rng(seed)
-    size = min(most, len(members[1]), len(others[1]))
-    picks = [rng.permutation(len(part[1]))[:size] for part in (members, others)]
-    losses = [
-        _losses(model, (x[pick], y[pick]))
-        for (x, y), pick in zip((members, others), picks, strict=True)
-    ]
+    kinds = [rng.permutation(signals[chosen]) for chosen in (is_member, ~is_member)]
+    size = min(most, *(len(kind) for kind in kinds))
     half = size // 2
-    cuts = np.quantile(
-        np.concatenate([part[:half] for part in losses]), np.linspace(0, 1, 201)
-    )
-    gains = [
-        (losses[0][:half] <= cut).mean() - (losses[1][:half] <= cut).mean()
-        for cut in cuts
-    ]
+    learned = [kind[:half] for kind in kinds]
+    tested = [kind[half:size] for kind in kinds]
+    cuts = np.quantile(np.concatenate(learned), np.linspace(0, 1, 201))
+    gains = [(learned[0] >= cut).mean() - (learned[1] >= cut).mean() for cut in cuts]
     cut = cuts[int(np.argmax(gains))]
-    return 0.5 + 0.5 * float(
-        (losses[0][half:] <= cut).mean() - (losses[1][half:] <= cut).mean()
-    )
+    gain = (tested[0] >= cut).mean() - (tested[1] >= cut).mean()
+    return 0.5 + 0.5 * float(gain)
 
 
-def _losses(model: Classifier, rows: Images) -> NDArray[np.float64]:
-    odds = torch.from_numpy(model.predict_proba(rows[0])).double()
-    return np.asarray(
-        functional.nll_loss(
-            odds.clamp(min=1e-12).log(), torch.from_numpy(rows[1]), reduction="none"
-        )
-    )
+def _scores(
+    model: Classifier, pictures: NDArray[np.uint8], device: str
+) -> NDArray[np.float64]:
+    """What the network says of each image before the softmax: (rows, classes)."""
+    place = pick_device(device)
+    weights = model.weights.to(place)
+    rows = model.features.rows(pictures)
+    found = []
+    with torch.no_grad():
+        for part in torch.split(rows, CHUNK):
+            inputs = model.features.expand(part).to(place)
+            found.append(model.network.forward(weights, inputs).double().cpu())
+    return torch.cat(found).numpy()
 
 
 def cell(job: dict[str, Any]) -> dict[str, Any]:
     """One cell in a process of its own."""
-    rows, test = images(job["dataset"], job["data"])
-    return measure(
-        job["dataset"], rows, test, job["method"], seed=job["seed"], **job["settings"]
+    torch.set_num_threads(1)
+    train_images, test_images = images(job["dataset"], job["data"])
+    parts = split(train_images, test_images, clients=CLIENTS, seed=job["seed"])
+    found = measure(
+        job["dataset"],
+        parts,
+        job["method"],
+        seed=job["seed"],
+        gan_epochs=job["gan_epochs"],
+        machine=job["machine"],
+        **job["settings"],
     )
+    if job["curves"] is not None:
+        CURVES.add(found.curve, job["curves"])
+    if job["signals"] is not None:
+        job["signals"].mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(
+            job["signals"] / f"{slug(found.row)}.npz",
+            log_odds=found.signals.astype(np.float16),
+            is_member=parts.is_member,
+            **{name: str(found.row[name]) for name in KEY},
+        )
+    return found.row
+
+
+def slug(row: dict[str, Any]) -> str:
+    """A file's name for a cell."""
+    text = "_".join(str(row[name]) for name in KEY)
+    return re.sub(r"[^a-z0-9_.]+", "-", text.lower())
 
 
 def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every setting once before any twice."""
     fixed = {
         "rounds": args.rounds,
-        "gan_steps": args.gan_steps,
         "device": args.device,
         "max_reports": math.ceil(args.rounds * 30 / CLIENTS),
     }
-    grid = product(
-        range(args.seeds), args.learning_rate, args.steps, args.only, args.methods
-    )
-    for seed, learning_rate, steps, dataset, method in grid:
-        settings = fixed | {"learning_rate": learning_rate, "steps": steps}
-        yield {
-            "dataset": dataset,
-            "method": method,
-            "seed": seed,
-            "data": args.data,
-            "settings": settings,
-        }
+    grid = product(args.seeds, args.steps, args.only, args.methods)
+    for seed, steps, dataset, method in grid:
+        model = args.model or MODELS[dataset]
+        with_gan = METHODS[method]["share"] > 0
+        own_epochs = args.gan_epochs or [GAN_EPOCHS[dataset]]
+        rates = args.learning_rate or [LEARNING_RATES[model]]
+        for gan_epochs, rate in product(own_epochs if with_gan else [""], rates):
+            settings = {"learning_rate": rate, "steps": steps, "model": model}
+            yield {
+                "dataset": dataset,
+                "method": method,
+                "gan_epochs": gan_epochs,
+                "seed": seed,
+                "data": args.data,
+                "machine": args.machine,
+                "curves": args.curves,
+                "signals": args.signals,
+                "settings": fixed | settings,
+            }
 
 
 def place(row: dict[str, Any]) -> tuple[Any, ...]:
     """Where a row stands in the file."""
-    setting = float(row["learning_rate"]), int(row["steps"])
     return (
         row["dataset"],
-        *setting,
+        row["model"],
+        float(row["learning_rate"]),
+        int(row["steps"]),
         list(METHODS).index(row["method"]),
+        int(row["gan_epochs"] or 0),
         int(row["seed"]),
+        int(row.get("round") or 0),
     )
 
 
 GRID = Grid(
-    fields=FIELDS,
-    key=("dataset", "method", "seed", "learning_rate", "steps"),
-    order=place,
-    columns=lambda job: job | job["settings"],
+    fields=FIELDS, key=KEY, order=place, columns=lambda job: job | job["settings"]
 )
+CURVES = Grid(fields=CURVE_FIELDS, key=(*KEY, "round"), order=place)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -228,11 +358,22 @@ def parser() -> argparse.ArgumentParser:
         default=["DP-FL"] if QUICK else list(METHODS),
         choices=METHODS,
     )
-    parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0] if QUICK else SEEDS)
     parser.add_argument("--rounds", type=int, default=2 if QUICK else 80)
     parser.add_argument("--steps", type=int, nargs="*", default=[5])
-    parser.add_argument("--learning-rate", type=float, nargs="*", default=[0.02])
-    parser.add_argument("--gan-steps", type=int, default=10 if QUICK else 1000)
+    parser.add_argument("--model", choices=MODEL_NAMES, help="default: the paper's")
+    parser.add_argument("--learning-rate", type=float, nargs="*")
+    parser.add_argument(
+        "--gan-epochs", type=int, nargs="*", help="default: the paper's"
+    )
+    parser.add_argument(
+        "--curves",
+        type=Path,
+        default=None if QUICK else HERE / "curves.csv",
+        help="the file of the training loss over rounds",
+    )
+    parser.add_argument("--signals", type=Path, help="the folder for shadows.py")
+    parser.add_argument("--machine", default="", help="written beside each figure")
     return parser
 
 
