@@ -288,3 +288,25 @@ def test_a_column_called_as_presence_is_refused() -> None:
     odd = schemas | {"holder 0": replace(first, columns=(column, *first.columns[1:]))}
     with pytest.raises(ConfigError, match="rename"):
         Gram(UNION, odd)
+
+
+def first_lines(**settings: Any) -> str:
+    _, schemas = held()
+    budgets = dict.fromkeys(schemas, Budget(1.0, 1e-5))
+    said = str(gram.forecast(Plan(**settings), schemas, budgets, 20_000))
+    return said.split("\n\nPrice")[0]
+
+
+def test_a_plan_says_in_its_first_lines_what_alignment_and_products_disclose() -> None:
+    usual = first_lines()
+    assert "each party learns which of its own people all have" in usual
+    assert "outside ε" in usual
+    assert 'alignment = "union" discloses neither, for 2 % of ε' in usual
+    assert "rows to the server together with a party" in usual
+    united = first_lines(alignment="union", products="encrypted")
+    assert "nobody learns who is shared" in united
+    assert "made up" in united
+    assert "outside ε" not in united
+    assert "not to the server together with a party" in united
+    dealt = first_lines(alignment="union")
+    assert "who is shared, to the server together with a party" in dealt

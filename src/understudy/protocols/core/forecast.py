@@ -141,7 +141,9 @@ class Forecast:
     """What a run will do. `str` for people. `price` is each holder's ε at its own δ,
     and `person` says what a person pays over all holders. `levels` are columns with
     what will become of them, and `too_fine` those whose levels cannot be told from
-    noise. `takes` are seconds, by what they go into, and `memory` is in bytes.
+    noise. `disclosed` says what leaves besides what is released, to whom, and what
+    another choice would cost. `takes` are seconds, by what they go into, and `memory`
+    is in bytes.
     """
 
     protocol: str
@@ -150,6 +152,7 @@ class Forecast:
     price: Mapping[str, float]
     person: str
     people: int | None = None
+    disclosed: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
     errors: tuple[Error, ...] = ()
@@ -177,6 +180,8 @@ class Forecast:
             f"Plan of {self.protocol}: {holders}. No row was read, and nothing was "
             "charged."
         ]
+        if self.disclosed:
+            lines += ["", "Disclosed besides", *(f"  {one}" for one in self.disclosed)]
         prices = [
             (
                 name,

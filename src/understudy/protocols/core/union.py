@@ -161,9 +161,14 @@ def lengths_event(budgets: Sequence[Budget]) -> DpEvent:
     return padding_of(budgets).event
 
 
+def is_for_two(groups: Sequence[Sequence[str]]) -> bool:
+    """Whether there are two holders, each with columns of its own."""
+    return len(groups) == 2 and all(len(group) == 1 for group in groups)
+
+
 def check_two(groups: Sequence[Sequence[str]]) -> None:
     """Refuse holders among whom there is no union yet."""
-    if len(groups) != 2 or any(len(group) != 1 for group in groups):
+    if not is_for_two(groups):
         holders = ", ".join(name for group in groups for name in group)
         raise ConfigError(
             'alignment = "union" is for two holders with different columns, not for '

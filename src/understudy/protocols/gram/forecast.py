@@ -54,6 +54,7 @@ _ENCRYPTED = 6e-7
 # bytes of memory for a cell of the joint matrix, and for one that is fitted
 _CELL = 60
 _FITTED_CELL = 210
+_UNION = 3  # of the time of an intersection (benchmarks/alignment)
 _VALUE = 40  # bytes for a value of a table
 # units of a fit's work (`models.timing`): to read the tables, at a width of UNIT; grows
 # as its cube
@@ -404,6 +405,8 @@ def _takes(
     takes = {}
     if layout.grid.partition != "rows" and n_people:
         takes["alignment"] = alignment_seconds(people, holders)
+        if study.union:
+            takes["alignment"] *= _UNION
     across = sum(a * b for a, b in combinations(groups, 2))
     if study.encrypted and n_people:
         levels = sum(a + b for a, b in combinations(groups, 2))

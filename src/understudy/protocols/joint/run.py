@@ -2,6 +2,7 @@
 family says for itself.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from understudy.privacy.accounts.statement import (
 from understudy.protocols.core import VIEWS, Parties, Progress, Watcher, settled
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.core.loop import Outcome, card_of
+from understudy.protocols.core.union import LENGTHS, expected_made_up, is_for_two
 from understudy.protocols.joint.measurements import Measurements, Record
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
 from understudy.protocols.joint.server import measure
@@ -110,6 +112,7 @@ def forecast(
         budgets=budgets,
         people=people,
         price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()},
+        disclosed=disclosed(study, budgets),
         person=f"A person pays {pays}.",
     )
     made = replace(
@@ -133,6 +136,48 @@ def forecast(
                 "smaller δ."
             )
     return replace(made, warnings=(*warnings, *made.warnings))
+
+
+def disclosed(study: Study[Any], budgets: Mapping[str, Budget]) -> tuple[str, ...]:
+    """What a run over columns lets others know besides its releases, by its settings,
+    and what other settings would cost.
+    """
+    if study.grid.partition == "rows":
+        return ()
+    share, part = (f"{of:.0%}".replace("%", " %") for of in LENGTHS)
+    if study.union:
+        limited = [one for one in budgets.values() if one.epsilon < math.inf]
+        lines = [
+            'alignment = "union": nobody learns who is shared. Each party and the '
+            "server learn how many people",
+            f"  the others have, and share, within ε: that takes {share} of ε and "
+            f"{part} of δ, and {expected_made_up(limited):,} people or so are made up.",
+        ]
+    else:
+        lines = [
+            'alignment = "intersection": each party learns which of its own people all '
+            "have, and how many each has;",
+            "  the server learns the numbers. That is outside ε, and costs nothing.",
+        ]
+        if hasattr(study.config, "alignment") and is_for_two(study.grid.groups):
+            lines.append(
+                f'  alignment = "union" discloses neither, for {share} of ε and {part} '
+                "of δ."
+            )
+    if study.encrypted:
+        return (
+            *lines,
+            'products = "encrypted": rows to nobody, not to the server together with a '
+            "party, if parties follow the protocol.",
+        )
+    rows = "rows, and who is shared," if study.union else "rows"
+    lines.append(
+        f"masks from the server: {rows} to the server together with a party, if the "
+        "two pool what they know."
+    )
+    if hasattr(study.config, "products"):
+        lines.append('  products = "encrypted" rules that out, for some more seconds.')
+    return tuple(lines)
 
 
 def train(

@@ -170,6 +170,10 @@ DEALT = (
     "rows against the server together with a holder: the server deals the masks, "
     "so together they could remove them",
 )
+DEALT_OF_UNION = (
+    "rows, and which people the parties share, against the server together with a "
+    "holder: the server deals the masks, so together they could remove them",
+)
 ENCRYPTED = (
     "rows of the second of two holders against the first, if that departs from the "
     "protocol: in place of encrypted rows it can send any words, and read rows in the "
@@ -290,7 +294,9 @@ class Study(ABC, Generic[R]):
 
         split = len(self.grid.groups) > 1
         moves = self.pricing.moves
-        by_products = ENCRYPTED if self.encrypted else DEALT
+        by_products = DEALT_OF_UNION if self.union else DEALT
+        if self.encrypted:
+            by_products = ENCRYPTED
         return {
             "same_people": split,
             "max_holders_per_person": moves,
