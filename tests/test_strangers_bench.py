@@ -120,6 +120,21 @@ def test_an_atoms_error_is_in_deviations_of_its_noise_and_of_the_draw(
     assert found["atom_sigmas"] == pytest.approx(0.2 / 0.03, abs=0.01)
 
 
+def test_noise_moves_the_shares_of_a_column_with_few_values_more(
+    bench: ModuleType,
+) -> None:
+    real = pd.Series([1.0] * 10 + [2.0] * 10)
+    made = pd.Series([1.0] * 13 + [2.0] * 7)
+    gaps = pd.Series([None] * 380, dtype=float)
+    alone = bench.atom_figures(real, made, noise=3.0)
+    among_gaps = bench.atom_figures(
+        pd.concat([real, gaps]), pd.concat([made, gaps]), noise=3.0
+    )
+    assert alone == among_gaps
+    expected = 0.15 / (0.15**2 + 0.5 * 0.5 / 20) ** 0.5
+    assert alone["atom_sigmas"] == pytest.approx(expected, abs=0.01)
+
+
 def test_the_truth_of_a_line_is_found_without_a_schema(
     bench: ModuleType, load_bench: Callable[..., ModuleType]
 ) -> None:

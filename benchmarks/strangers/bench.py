@@ -482,8 +482,9 @@ def atom_figures(
     """The value that at least 1 % of people have, real or synthetic, whose share is
     furthest off.
 
-    σ of a share is that of the noise on one count of the release, as the card says it,
-    and of the draw of so many rows, together. A share that is read from several counts
+    Shares are of the rows with a value. σ of a share is that of the noise on one count
+    of the release, as the card says it, and of the draw of so many rows, together:
+    where most cells are missing, the same noise moves a share more. A share that is read from several counts
     has more noise, so the figure is strict. "(other)" stands for all texts that were
     not released, and is held against the share of those: real texts that are never
     drawn.
@@ -500,7 +501,7 @@ def atom_figures(
     both = both[both.max(axis=1) >= ATOM]
     if both.empty:
         return {}
-    rows = len(real)
+    rows = len(real_values)
     true = both.iloc[:, 0]
     drawn = both.iloc[:, 1]
     errors = (true - drawn).abs()
