@@ -248,8 +248,8 @@ def test_parties_of_flower_get_their_identity_as_the_page_says(
         typed(step, understudy, monkeypatch)
     assert Path("federation/invitations/clinic.toml").exists()
     assert node.startswith("clinic$ FLWR_TELEMETRY_ENABLED=0 flower-supernode ")
-    _, seat, bundle, *_ = map(tomllib.loads, text_of("deploy.md", "toml"))
-    assert seat.keys() == {"home", "table", "schema", "policy"}
+    _, participant, bundle, *_ = map(tomllib.loads, text_of("deploy.md", "toml"))
+    assert participant.keys() == {"home", "table", "schema", "policy"}
     source = Path(us.__file__).with_name("network").joinpath("flower.py").read_text()
     for place in bundle["tool"]["flwr"]["app"]["components"].values():
         assert re.search(rf"^{place.partition(':')[2]}\b", source, re.MULTILINE), place

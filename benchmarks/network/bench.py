@@ -213,7 +213,7 @@ def join_asks(folder: Path, name: str, port: int, journal: Path) -> None:
         people=1,
         accept="always",
     )
-    seat = Participant(
+    participant = Participant(
         invitation=Invitation.load(folder / "invitations" / f"{name}.toml"),
         policy=policy,
         people=4,
@@ -224,7 +224,7 @@ def join_asks(folder: Path, name: str, port: int, journal: Path) -> None:
             name, ledger, run=contract.run, folder=place
         ),
     )
-    join(seat, address=f"127.0.0.1:{port}", pause=0.05)
+    join(participant, address=f"127.0.0.1:{port}", pause=0.05)
 
 
 def resident() -> float:
@@ -350,7 +350,7 @@ def join_vertigan(folder: Path, name: str, port: int, journal: Path) -> None:
         }
         return verti_gan.PROTOCOL.build(name, holder.table, ledger, **more)
 
-    seat = Participant(
+    participant = Participant(
         invitation=Invitation.load(folder / "invitations" / f"{name}.toml"),
         policy=policy,
         people=5000,
@@ -359,7 +359,7 @@ def join_vertigan(folder: Path, name: str, port: int, journal: Path) -> None:
         description=federation.schemas[name],
         folder=journal / name,
     )
-    join(seat, address=f"127.0.0.1:{port}", pause=0.05)
+    join(participant, address=f"127.0.0.1:{port}", pause=0.05)
 
 
 def train_seconds(parties: Any, federation: Federation, rounds: int) -> float:

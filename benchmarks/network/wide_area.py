@@ -168,7 +168,7 @@ def take_part(
             name, rows, ledger, run=contract.run, budget=BUDGET, folder=place
         )
 
-    seat = Participant(
+    participant = Participant(
         invitation=Invitation.load(folder / "invitations" / f"{name}.toml"),
         policy=policy,
         people=1000,
@@ -178,7 +178,7 @@ def take_part(
         folder=folder / "journal" / name,
     )
     if not line:
-        join(seat, address=f"127.0.0.1:{port}", pause=0.05)
+        join(participant, address=f"127.0.0.1:{port}", pause=0.05)
         return
 
     async def behind() -> None:
@@ -195,7 +195,9 @@ def take_part(
             )
         )
         near = await where
-        await asyncio.to_thread(join, seat, address=f"127.0.0.1:{near}", pause=0.05)
+        await asyncio.to_thread(
+            join, participant, address=f"127.0.0.1:{near}", pause=0.05
+        )
         over.set()
         await carrying
 

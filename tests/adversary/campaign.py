@@ -304,7 +304,7 @@ class Lives:
         failed = [facts["kind"] for event, facts in self.log if event == "failed"]
         if failed and not hasattr(errors, failed[0]):
             raise RuntimeError(f"failed inside: {failed[0]}")
-        raise refusal(self.session.seat.name, answer.body)
+        raise refusal(self.session.participant.name, answer.body)
 
 
 class _Log:
@@ -572,14 +572,14 @@ class Trial:
                 return made
 
             log: Any = _Log()
-            seat = network.seat(
+            participant = network.participant(
                 name,
                 build=build,
                 description=schemas[name],
                 ledger=holder.ledger,
                 log=log,
             )
-            found[name] = log.lives = Lives(seat.open(contract), record.messages)
+            found[name] = log.lives = Lives(participant.open(contract), record.messages)
         return found
 
     def pads(self, reply: Reply, earlier: list[Tensor]) -> None:

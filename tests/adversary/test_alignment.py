@@ -261,8 +261,8 @@ def test_a_server_that_repeats_itself_and_then_asks_otherwise_tests_no_unnamed_g
     def build(contract: Contract, mine: Ledger, folder: Path) -> Party:
         return Holder("a", table, mine, run=contract.run, folder=folder)  # type: ignore[arg-type]
 
-    session = network.seat(
-        "a", folder=tmp_path / "seat", ledger=ledger, build=build
+    session = network.participant(
+        "a", folder=tmp_path / "participant", ledger=ledger, build=build
     ).open(contract_for("a"))
     first = encode(MaskOwn(salt=bytes(32), people={"a": PEOPLE, "made up": GUESSED}))
     answered = 0

@@ -124,7 +124,7 @@ def test_no_protocol_opens_a_run_by_other_settings_than_were_signed(
     policy = replace(
         POLICY, epsilon_run=case.budget.epsilon, epsilon_total=case.budget.epsilon
     )
-    seat = network.seat(
+    participant = network.participant(
         name,
         policy=policy,
         build=build,
@@ -132,7 +132,7 @@ def test_no_protocol_opens_a_run_by_other_settings_than_were_signed(
         ledger=holder.ledger,
         folder=tmp_path,
     )
-    session = seat.open(protocol_contract(case, federation))
+    session = participant.open(protocol_contract(case, federation))
     assert openings
     number = 0
     for opening in openings:

@@ -99,14 +99,19 @@ def carried_out(case: Case, folder: Path) -> Iterator[tuple[Server, dict[str, Le
 
         return made
 
-    seats = {
-        name: network.seat(name, build=build(name), description=schema)
+    participants = {
+        name: network.participant(name, build=build(name), description=schema)
         for name, schema in federation.schemas.items()
     }
-    sessions = {name: seat.open(contract) for name, seat in seats.items()}
+    sessions = {
+        name: participant.open(contract) for name, participant in participants.items()
+    }
     server = Server(sessions, case.record.messages)
     case.record.train(case.config(), server, federation.schemas)
-    yield server, {name: seat.ledger for name, seat in seats.items()}
+    yield (
+        server,
+        {name: participant.ledger for name, participant in participants.items()},
+    )
     for session in sessions.values():
         session.close()
 

@@ -97,8 +97,8 @@ def trained(
             **more,
         )
 
-    seats = {
-        name: network.seat(
+    participants = {
+        name: network.participant(
             name,
             build=build(name),
             description=schema,
@@ -110,7 +110,10 @@ def trained(
     outcome = None
     for life, killed_at in enumerate((*deaths, lambda name, ask: False)):
         # they were restarted, too
-        sessions = {name: seat.open(contract) for name, seat in seats.items()}
+        sessions = {
+            name: participant.open(contract)
+            for name, participant in participants.items()
+        }
         parties = Sessions(sessions, case.record.messages, killed_at)
         try:
             outcome = case.record.train(

@@ -158,7 +158,7 @@ class Network:
     def server(self) -> ServerIdentity:
         return load_server(self.authority.folder)
 
-    def seat(self, name: str, **changes: Any) -> Participant:
+    def participant(self, name: str, **changes: Any) -> Participant:
         plain: dict[str, Any] = {
             "invitation": self.invitations[name],
             "policy": POLICY,

@@ -71,17 +71,17 @@ def play(name: str, folder: Path, port: int, when: str) -> None:
             folder=place,
         )
 
-    seat = Participant(
+    participant = Participant(
         invitation=Invitation.load(folder / "invitation.toml"),
         policy=POLICY,
         ledger=ledger,
         description=federation.schemas[name],
         people=holder.table.rows,
         build=build,
-        folder=folder / "seat",
+        folder=folder / "participant",
     )
     at_second_round(when)
-    join(seat, address=f"127.0.0.1:{port}", pause=0.02, patience=60.0)
+    join(participant, address=f"127.0.0.1:{port}", pause=0.02, patience=60.0)
 
 
 if __name__ == "__main__":

@@ -146,17 +146,21 @@ def take_part(case: Case, home: Path, name: str, port: int) -> None:
         party: Party = case.record.build(name, holder.table, within, **more)
         return party
 
-    seat = Participant(
+    participant = Participant(
         invitation=Invitation.load(home / f"{name}.toml"),
         policy=POLICY,
         ledger=ledger,
         people=20,
         description=federation.schemas[name],
         build=build,
-        folder=place / "seat",
+        folder=place / "participant",
     )
     join(
-        seat, address=f"127.0.0.1:{port}", pause=0.02, longest_pause=0.2, patience=120.0
+        participant,
+        address=f"127.0.0.1:{port}",
+        pause=0.02,
+        longest_pause=0.2,
+        patience=120.0,
     )
 
 

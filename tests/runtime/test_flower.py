@@ -74,9 +74,13 @@ class DirectGrid(Grid):
         for message in messages:
             self.sent += 1
             message.metadata._message_id = f"m{self.sent}"  # as the SuperLink does
-            app, seat = self.nodes[message.metadata.dst_node_id]
+            app, participant = self.nodes[message.metadata.dst_node_id]
             context = Context(
-                1, message.metadata.dst_node_id, {"seat": seat}, RecordDict(), {}
+                1,
+                message.metadata.dst_node_id,
+                {"participant": participant},
+                RecordDict(),
+                {},
             )
             reply = self.spoil(app(message, context))
             if reply is None:
@@ -103,10 +107,15 @@ class DirectGrid(Grid):
         raise NotImplementedError
 
 
-def grid_of(seats: Iterable[Any]) -> DirectGrid:
-    """A node for each seat, and a stranger's."""
-    app = client_app(lambda config: nullcontext(config["seat"]))
-    return DirectGrid({100 + number: (app, seat) for number, seat in enumerate(seats)})
+def grid_of(participants: Iterable[Any]) -> DirectGrid:
+    """A node for each participant, and a stranger's."""
+    app = client_app(lambda config: nullcontext(config["participant"]))
+    return DirectGrid(
+        {
+            100 + number: (app, participant)
+            for number, participant in enumerate(participants)
+        }
+    )
 
 
 @pytest.fixture
@@ -141,7 +150,7 @@ def seats_of(network: Network, case: Case, federation: Federation) -> list[Any]:
         )
 
     return [
-        network.seat(
+        network.participant(
             name,
             ledger=holder.ledger,
             build=build(name),
@@ -192,7 +201,7 @@ def test_a_reply_that_flower_loses_is_asked_for_again_and_charged_once(
     network: Network,
 ) -> None:
     ledger = Ledger.rehearsal("a", Budget(1000.0, 1e-5))
-    grid = grid_of([network.seat("a", ledger=ledger)])
+    grid = grid_of([network.participant("a", ledger=ledger)])
     parties = parties_of(network, grid, "a")
     parties.wait(5)
     values = []
@@ -208,7 +217,7 @@ def test_a_reply_that_flower_loses_is_asked_for_again_and_charged_once(
 
 
 def test_a_changed_answer_and_another_s_answer_are_refused(network: Network) -> None:
-    grid = grid_of([network.seat("a"), network.seat("b")])
+    grid = grid_of([network.participant("a"), network.participant("b")])
     parties = parties_of(network, grid, "a", "b", patience=1.0)
     parties.wait(5)
 
@@ -239,14 +248,16 @@ def test_a_changed_answer_and_another_s_answer_are_refused(network: Network) -> 
 
 
 def test_a_node_that_is_not_on_the_roster_is_not_a_party(network: Network) -> None:
-    parties = parties_of(network, grid_of([network.seat("c")]), "a", patience=0.3)
+    parties = parties_of(
+        network, grid_of([network.participant("c")]), "a", patience=0.3
+    )
     with pytest.raises(PartyError, match="a did not join"):
         parties.wait(0.2)
     network.authority.revoke("a")
     with pytest.raises(
         PartyError, match="says that it is a, and the certificate was revoked"
     ):
-        parties_of(network, grid_of([network.seat("a")]), "a").wait(5)
+        parties_of(network, grid_of([network.participant("a")]), "a").wait(5)
 
 
 def test_refusals_are_raised_as_what_they_were(network: Network) -> None:
@@ -254,13 +265,13 @@ def test_refusals_are_raised_as_what_they_were(network: Network) -> None:
 
     from network_cases import FAILURES, POLICY, Fail
 
-    strict = network.seat("a", policy=replace(POLICY, epsilon_run=1.0))
+    strict = network.participant("a", policy=replace(POLICY, epsilon_run=1.0))
     with pytest.raises(PartyError, match=r"a refuses .*ε=50"):
         parties_of(network, grid_of([strict]), "a").wait(5)
     FAILURES["spent"] = BudgetExceeded(
         "a: this step costs ε=1 but 0 is left.", effect=Effect.NOTHING_SENT
     )
-    parties = parties_of(network, grid_of([network.seat("a")]), "a")
+    parties = parties_of(network, grid_of([network.participant("a")]), "a")
     with raises(BudgetExceeded, effect=Effect.NOTHING_SENT):
         parties.ask(Fail(how="spent"))
 
@@ -271,7 +282,9 @@ def test_away_may_be_left_out_and_a_refusal_never_is(network: Network) -> None:
     from network_cases import FAILURES, POLICY, Fail
 
     FAILURES["says no"] = PartyError("a: no.", effect=Effect.NOTHING_SENT)
-    parties = parties_of(network, grid_of([network.seat("a")]), "a", "b", patience=0.3)
+    parties = parties_of(
+        network, grid_of([network.participant("a")]), "a", "b", patience=0.3
+    )
     with pytest.raises(PartyAway, match="b did not join"):
         parties.wait(0.1)
     parties.wait(0.1, min_holders=1)
@@ -280,16 +293,16 @@ def test_away_may_be_left_out_and_a_refusal_never_is(network: Network) -> None:
         parties.ask(Next(), min_holders=2)
     with pytest.raises(PartyError, match="a: no"):
         parties.ask({"a": Fail(how="says no"), "b": Next()}, min_holders=0)
-    strict = network.seat("b", policy=replace(POLICY, epsilon_run=1.0))
+    strict = network.participant("b", policy=replace(POLICY, epsilon_run=1.0))
     refused = parties_of(
-        network, grid_of([network.seat("a"), strict]), "a", "b", patience=2.0
+        network, grid_of([network.participant("a"), strict]), "a", "b", patience=2.0
     )
     with pytest.raises(PartyError, match="b refuses the contract"):
         refused.ask(Next(), min_holders=1)
 
 
 def test_a_flower_message_of_somebody_else_is_refused(network: Network) -> None:
-    grid = grid_of([network.seat("a")])
+    grid = grid_of([network.participant("a")])
     for content in (
         RecordDict(),
         RecordDict({"understudy": ConfigRecord({"ask": b"x"})}),

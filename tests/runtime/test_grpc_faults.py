@@ -46,8 +46,10 @@ def service(network: Network, tmp_path: Path) -> Iterator[GrpcParties]:
     with network.serve(
         contract_for("a", "b"), limits=Limits(hello=0.5, joins=500)
     ) as parties:
-        seat = network.seat("a", build=counting(seed=None), folder=tmp_path / "honest")
-        honest = network.start(seat, parties.port)
+        participant = network.participant(
+            "a", build=counting(seed=None), folder=tmp_path / "honest"
+        )
+        honest = network.start(participant, parties.port)
         parties.ask({"a": Next()})
         yield parties
         assert isinstance(parties.ask({"a": Next()})["a"], Number)
@@ -176,7 +178,7 @@ def test_a_revoked_party_is_refused_at_the_door_and_in_the_middle_of_a_run(
 ) -> None:
     network = Network(tmp_path, "a", "b")
     with network.serve(contract_for("a", "b"), away=0.2) as parties:
-        inside = network.start(network.seat("b"), parties.port)
+        inside = network.start(network.participant("b"), parties.port)
         parties.ask({"b": Next()})
         network.authority.revoke("b")
         with pytest.raises(PartyError, match="b is not connected"):
@@ -197,7 +199,7 @@ def test_a_party_cannot_pose_as_the_server(network: Network) -> None:
     with GrpcParties(
         contract_for("a"), posing, kinds=(), listen="127.0.0.1:0", patience=1.0
     ) as parties:
-        thread = network.start(network.seat("a"), parties.port, patience=0.5)
+        thread = network.start(network.participant("a"), parties.port, patience=0.5)
         thread.join(60)
         assert "no server at" in str(network.errors.pop("a"))
         assert not parties.status()["parties"]["a"]["signed"]
@@ -366,7 +368,7 @@ def test_an_answer_that_is_no_message_is_refused_with_the_party_s_name(
 ) -> None:
     monkeypatch.setattr(session, "encode", lambda *_, **__: body)
     with network.serve(contract_for("b")) as parties:
-        thread = network.start(network.seat("b", folder=tmp_path), parties.port)
+        thread = network.start(network.participant("b", folder=tmp_path), parties.port)
         with pytest.raises(MessageError, match=r"^b: "):
             parties.ask(Next())
         monkeypatch.undo()
@@ -377,9 +379,9 @@ def test_an_answer_that_is_no_message_is_refused_with_the_party_s_name(
 def test_an_answer_above_the_contract_s_size_is_not_taken_in(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seat = network.seat("b", folder=network.folder / "large")
+    participant = network.participant("b", folder=network.folder / "large")
     with network.serve(contract_for("b", message=1 << 20)) as parties:
-        thread = network.start(seat, parties.port)
+        thread = network.start(participant, parties.port)
         parties.wait(60)
         parties.patience = 1.0
         monkeypatch.setattr(session, "encode", lambda *_, **__: bytes((1 << 20) + 1))
@@ -402,7 +404,7 @@ def test_a_server_outside_the_protocol_is_left_and_tried_again(
     """The party hears random bytes, leaves, dials again and takes part once the server
     behaves.
     """
-    seat = network.seat("b", folder=network.folder / "again")
+    participant = network.participant("b", folder=network.folder / "again")
     with network.serve(contract_for("b")) as parties:
         good = parties._streams._sign
         text = parties.contract.text
@@ -421,7 +423,7 @@ def test_a_server_outside_the_protocol_is_left_and_tried_again(
             await good(link, pem, context, read)
 
         parties._streams._sign = bad  # type: ignore[method-assign]
-        thread = network.start(seat, parties.port)
+        thread = network.start(participant, parties.port)
         assert isinstance(parties.ask(Next())["b"], Number)
     thread.join(60)
     assert len(visits) == 3
@@ -435,7 +437,7 @@ def test_a_thousand_silent_connections_keep_no_party_out(network: Network) -> No
         ]
         try:
             late = network.start(
-                network.seat("b", build=counting(seed=None)), parties.port
+                network.participant("b", build=counting(seed=None)), parties.port
             )
             assert isinstance(parties.ask({"b": Next()})["b"], Number)
         finally:

@@ -67,7 +67,9 @@ def kinds(case: Case, federation: Federation) -> tuple[Any, ...]:
     ).messages
 
 
-def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any]:
+def participants(
+    network: Network, case: Case, federation: Federation
+) -> dict[str, Any]:
     def build(name: str) -> Callable[[Contract, Ledger, Path], Party]:
         holder = federation.holders[name]
 
@@ -84,7 +86,7 @@ def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any
         return make
 
     return {
-        name: network.seat(
+        name: network.participant(
             name,
             ledger=holder.ledger,
             build=build(name),
@@ -116,8 +118,8 @@ def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_grpc(
     with network.serve(
         protocol_contract(case, federation), kinds(case, federation)
     ) as parties:
-        for seat in seats(network, case, federation).values():
-            network.start(seat, parties.port)
+        for participant in participants(network, case, federation).values():
+            network.start(participant, parties.port)
         over_grpc = case.record.train(case.config(), parties, federation.schemas)
     network.join_all()
     assert not network.errors
@@ -138,11 +140,11 @@ def test_a_broken_stream_is_dialled_again_and_the_open_ask_is_charged_once(
 ) -> None:
     network = Network(tmp_path, "a", "b")
     wires = []
-    seat = network.seat("a", build=counting(work=lambda: wires[0].cut()))
+    participant = network.participant("a", build=counting(work=lambda: wires[0].cut()))
     with network.serve(contract_for("a", "b")) as parties:
         wires.append(Wire(parties.port))
-        network.start(seat, wires[0].port)
-        network.start(network.seat("b"), parties.port)
+        network.start(participant, wires[0].port)
+        network.start(network.participant("b"), parties.port)
         parties.wait(60)
         values = [numbers(parties.ask(Next()))["a"] for _ in range(3)]
         assert parties.status()["parties"]["a"]["joins"] == 4
@@ -150,7 +152,7 @@ def test_a_broken_stream_is_dialled_again_and_the_open_ask_is_charged_once(
     wires[0].close()
     assert not network.errors
     assert values == values_of_calls(3)
-    assert sum(entry.count for entry in seat.ledger.entries()) == 3
+    assert sum(entry.count for entry in participant.ledger.entries()) == 3
 
 
 @pytest.mark.parametrize("weather", ["delay", "deaf", "loss"])
@@ -166,11 +168,11 @@ def test_a_bad_line_costs_time_and_no_charge(weather: str, tmp_path: Path) -> No
         if weather == "loss":
             wires[0].cut()
 
-    seat = network.seat("a", build=counting(work=work))
+    participant = network.participant("a", build=counting(work=work))
     with network.serve(contract_for("a"), limits=Limits(silence=silence)) as parties:
         wire = Wire(parties.port)
         wires.append(wire)
-        network.start(seat, wire.port, longest_pause=0.5, silence=silence)
+        network.start(participant, wire.port, longest_pause=0.5, silence=silence)
         parties.wait(60)
         wire.delay = 0.05 if weather == "delay" else 0.0
         values = []
@@ -184,7 +186,7 @@ def test_a_bad_line_costs_time_and_no_charge(weather: str, tmp_path: Path) -> No
     wire.close()
     assert not network.errors
     assert values == values_of_calls(6)
-    assert sum(entry.count for entry in seat.ledger.entries()) == 6
+    assert sum(entry.count for entry in participant.ledger.entries()) == 6
     assert (joins > 1) == (weather != "delay")
 
 
@@ -195,13 +197,13 @@ def test_a_party_that_works_for_long_says_that_it_is_there(tmp_path: Path) -> No
     for silence in (0.5, 2.0, 8.0):
         network = Network(tmp_path / f"{silence}", "a")
         long = iter([1.6 * silence, 0.0])
-        seat = network.seat(
+        participant = network.participant(
             "a", build=counting(work=lambda long=long: time.sleep(next(long)))
         )
         with network.serve(
             contract_for("a"), limits=Limits(silence=silence)
         ) as parties:
-            network.start(seat, parties.port, silence=silence)
+            network.start(participant, parties.port, silence=silence)
             parties.ask(Next())
             time.sleep(1.6 * silence)  # and so does a server that has nothing to ask
             parties.ask(Next())
@@ -215,17 +217,17 @@ def test_a_party_that_works_for_long_says_that_it_is_there(tmp_path: Path) -> No
 
 def test_a_dead_line_is_given_up_at_the_deadline(tmp_path: Path) -> None:
     network = Network(tmp_path, "a")
-    seat = network.seat("a")
+    participant = network.participant("a")
     with network.serve(contract_for("a"), linger=0.1) as parties:
         wire = Wire(parties.port)
-        network.start(seat, wire.port, patience=5.0)
+        network.start(participant, wire.port, patience=5.0)
         parties.wait(60)
         wire.deaf = True
         parties.patience = 0.5
         with pytest.raises(PartyError, match="given up"):
             parties.ask(Next())
         wire.close()
-    assert not seat.ledger.runs()
+    assert not participant.ledger.runs()
 
 
 def test_a_party_without_a_connection_is_given_up_before_one_that_is_at_work(
@@ -234,7 +236,9 @@ def test_a_party_without_a_connection_is_given_up_before_one_that_is_at_work(
     network = Network(tmp_path, "a", "b")
     go_on = threading.Event()
     with network.serve(contract_for("a", "b"), away=0.2) as parties:
-        network.start(network.seat("a", build=counting(work=go_on.wait)), parties.port)
+        network.start(
+            network.participant("a", build=counting(work=go_on.wait)), parties.port
+        )
         signed(parties, "a")
         # five times as long as who is away is waited for
         given_up = threading.Timer(1.0, go_on.set)
@@ -252,8 +256,8 @@ def test_the_end_of_a_run_is_not_put_off_for_a_party_that_was_given_up(
     network = Network(tmp_path, "a", "b")
     with network.serve(contract_for("a", "b"), away=0.2, linger=86_400.0) as parties:
         wire = Wire(parties.port)
-        network.start(network.seat("a"), parties.port)
-        network.start(network.seat("b"), wire.port, patience=0.1)
+        network.start(network.participant("a"), parties.port)
+        network.start(network.participant("b"), wire.port, patience=0.1)
         parties.wait(60)
         wire.close()  # b is cut off, and finds nobody when it dials again
         assert list(parties.ask(Next(), min_holders=1)) == ["a"]
@@ -270,9 +274,9 @@ def test_a_party_started_twice_holds_one_stream_and_the_run_goes_on(
 ) -> None:
     network = Network(tmp_path, "a")
     with network.serve(contract_for("a")) as parties:
-        network.start(network.seat("a"), parties.port, patience=5.0)
+        network.start(network.participant("a"), parties.port, patience=5.0)
         parties.wait(60)
-        network.start(network.seat("a"), parties.port, pause=5.0)
+        network.start(network.participant("a"), parties.port, pause=5.0)
         until(
             lambda: (
                 parties.ask(Next()) and parties.status()["parties"]["a"]["joins"] > 1
@@ -285,7 +289,7 @@ def test_a_party_started_twice_holds_one_stream_and_the_run_goes_on(
 def test_messages_of_many_frames_arrive_whole(tmp_path: Path) -> None:
     network = Network(tmp_path, "a")
     with network.serve(contract_for("a")) as parties:
-        network.start(network.seat("a"), parties.port)
+        network.start(network.participant("a"), parties.port)
         # about one frame, exactly one, several
         for size in (1, 262_000, 262_144, 1_500_000):
             reply = parties.ask(Next(weights=torch.zeros(size), extra=size))["a"]
@@ -302,7 +306,7 @@ def test_a_refusal_is_raised_as_what_it_was_and_the_run_goes_on(tmp_path: Path) 
     FAILURES["disk"] = LedgerError("/srv/a.ledger: the disk is full")
     with network.serve(contract_for("a", "b")) as parties:
         for name in "ab":
-            network.start(network.seat(name), parties.port)
+            network.start(network.participant(name), parties.port)
         for how, kind in (("spent", BudgetExceeded), ("disk", LedgerError)):
             with raises(kind, effect=Effect.NOTHING_SENT) as refusal:
                 parties.ask({"b": Next(), "a": Fail(how=how)})
@@ -321,7 +325,9 @@ def test_a_party_that_does_not_come_or_not_answer_is_waited_for_and_then_named(
     network = Network(tmp_path, "a", "b")
     go_on = threading.Event()
     with network.serve(contract_for("a", "b")) as parties:
-        network.start(network.seat("a", build=counting(work=go_on.wait)), parties.port)
+        network.start(
+            network.participant("a", build=counting(work=go_on.wait)), parties.port
+        )
         signed(parties, "a")
         parties.patience = 0.2
         with pytest.raises(PartyError, match=r"^b did not join"):
@@ -338,9 +344,11 @@ def test_a_late_answer_is_not_taken_for_the_next(tmp_path: Path) -> None:
     network = Network(tmp_path, "a")
     begun = threading.Event()
     go_on = threading.Event()
-    seat = network.seat("a", build=counting(work=lambda: begun.set() or go_on.wait()))
+    participant = network.participant(
+        "a", build=counting(work=lambda: begun.set() or go_on.wait())
+    )
     with network.serve(contract_for("a")) as parties:
-        network.start(seat, parties.port)
+        network.start(participant, parties.port)
         parties.wait(60)
         parties.patience = 0.2
         while not begun.is_set():
@@ -356,9 +364,9 @@ def test_a_contract_that_a_party_refuses_is_refused_with_its_reason(
     tmp_path: Path,
 ) -> None:
     network = Network(tmp_path, "a", "b")
-    strict = network.seat("a", policy=replace(POLICY, epsilon_run=1.0))
+    strict = network.participant("a", policy=replace(POLICY, epsilon_run=1.0))
     with network.serve(contract_for("a", "b")) as parties:
-        network.start(network.seat("b"), parties.port)
+        network.start(network.participant("b"), parties.port)
         signed(parties, "b")
         network.start(strict, parties.port)
         with pytest.raises(PartyError, match=r"a refuses .*ε=50"):
@@ -377,7 +385,7 @@ def test_away_may_be_left_out_and_a_refusal_never_is(tmp_path: Path) -> None:
     FAILURES["says no"] = PartyError("a: no.", effect=Effect.NOTHING_SENT)
     with network.serve(contract_for("a", "b", "c"), away=0.2) as parties:
         for name in "ab":
-            network.start(network.seat(name), parties.port)
+            network.start(network.participant(name), parties.port)
         signed(parties, "a", "b")
         parties.wait(0.1, min_holders=2)
         assert list(parties.ask(Next(), min_holders=2)) == ["a", "b"]
@@ -385,7 +393,8 @@ def test_away_may_be_left_out_and_a_refusal_never_is(tmp_path: Path) -> None:
         with pytest.raises(PartyError, match="a: no"):
             parties.ask({"a": Fail(how="says no"), "b": Next()}, min_holders=1)
         network.start(
-            network.seat("c", policy=replace(POLICY, epsilon_run=1.0)), parties.port
+            network.participant("c", policy=replace(POLICY, epsilon_run=1.0)),
+            parties.port,
         )
         with pytest.raises(PartyError, match="c refuses the contract"):
             parties.wait(60, min_holders=2)
@@ -417,7 +426,7 @@ def test_both_ends_log_what_crossed_and_status_counts_it(tmp_path: Path) -> None
     network = Network(tmp_path, "a")
     logs = {end: AuditLog(tmp_path / f"{end}.jsonl") for end in ("server", "party")}
     with network.serve(contract_for("a"), log=logs["server"]) as parties:
-        network.start(network.seat("a", log=logs["party"]), parties.port)
+        network.start(network.participant("a", log=logs["party"]), parties.port)
         parties.ask(Next())
         parties.ask(Next())
         seen = parties.status()["parties"]["a"]
@@ -491,7 +500,7 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
         living = threading.Thread(target=lives)
         living.start()
         network.start(
-            seats(network, case, federation)[calm], parties.port, patience=120.0
+            participants(network, case, federation)[calm], parties.port, patience=120.0
         )
         outcome = case.record.train(case.config(), parties, federation.schemas)
         assert parties.status()["parties"][victim]["joins"] == 2
@@ -543,8 +552,8 @@ def test_a_server_that_comes_back_goes_on_from_its_checkpoint(
     first = GrpcParties(
         contract, network.server(), kinds=messages, listen="127.0.0.1:0", patience=120.0
     )
-    for seat in seats(network, case, federation).values():
-        network.start(seat, first.port)
+    for participant in participants(network, case, federation).values():
+        network.start(participant, first.port)
     with pytest.raises((KeyboardInterrupt, RuntimeError)):
         train(first, stop=2)
     run(first._server.stop(None))  # gone, and it told nobody
@@ -565,7 +574,9 @@ def test_many_asks_leave_no_threads_no_tasks_and_no_timers_behind(
     network = Network(tmp_path, *"abcdefgh")
     with network.serve(contract_for(*"abcdefgh")) as parties:
         for name in "abcdefgh":
-            network.start(network.seat(name, build=counting(seed=None)), parties.port)
+            network.start(
+                network.participant(name, build=counting(seed=None)), parties.port
+            )
         parties.ask(Next())
 
         def left() -> tuple[int, int]:

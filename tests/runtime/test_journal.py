@@ -152,8 +152,10 @@ def played(network: Network, fates: list[str]) -> tuple[list[float], int]:
     """
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger.rehearsal("a", Budget(1000.0, 1e-5))
-        seat = network.seat("a", folder=Path(folder), ledger=ledger, build=counting())
-        session = seat.open(CONTRACT)
+        participant = network.participant(
+            "a", folder=Path(folder), ledger=ledger, build=counting()
+        )
+        session = participant.open(CONTRACT)
         server = Server()
         fates = list(fates)
         while True:
@@ -170,7 +172,7 @@ def played(network: Network, fates: list[str]) -> tuple[list[float], int]:
                     body = session.answer(name, encode(ask)).body
                     if "party" in fate:
                         session.close()
-                        session = seat.open(CONTRACT)
+                        session = participant.open(CONTRACT)
                     if "again" in fate:
                         assert decode(
                             session.answer(name, encode(ask)).body, Counting.messages
@@ -212,8 +214,8 @@ def test_an_undisturbed_run_pays_for_each_round_once(network: Network) -> None:
 @pytest.fixture
 def opened(network: Network, tmp_path: Path) -> tuple[Callable[[], Session], Ledger]:
     ledger = Ledger.rehearsal("a", Budget(1000.0, 1e-5))
-    seat = network.seat("a", folder=tmp_path, ledger=ledger)
-    return lambda: seat.open(CONTRACT), ledger
+    participant = network.participant("a", folder=tmp_path, ledger=ledger)
+    return lambda: participant.open(CONTRACT), ledger
 
 
 def test_an_ask_that_differs_is_a_new_one_from_where_the_party_was(

@@ -60,7 +60,7 @@ def test_a_contract_that_one_refuses_is_off_and_everybody_hears_why(
     """
     network = Network(tmp_path, *"abcd")
     queue = DecisionQueue(home=tmp_path / "home")
-    asking = network.seat(
+    asking = network.participant(
         "c",
         policy=replace(POLICY, accept="ask"),
         confirm=queue,
@@ -69,16 +69,16 @@ def test_a_contract_that_one_refuses_is_off_and_everybody_hears_why(
 
     def late() -> None:
         until(lambda: parties._streams.ended, 60)
-        network.start(network.seat("d"), parties.port)
+        network.start(network.participant("d"), parties.port)
 
     parties = served(network, *"abcd")
-    network.start(network.seat("b"), parties.port)
+    network.start(network.participant("b"), parties.port)
     network.start(asking, parties.port)
     signed(parties, "b")
     until(lambda: queue.waiting() != [], 60)
     assert parties.status()["parties"]["c"]["reading"]
     threading.Thread(target=late, daemon=True).start()
-    network.start(network.seat("a", policy=STRICT), parties.port)
+    network.start(network.participant("a", policy=STRICT), parties.port)
     with pytest.raises(ContractRefused, match=WHY), parties:
         parties.wait(60)
     network.join_all()
@@ -95,9 +95,9 @@ def test_an_interruption_after_a_refusal_leaves_nobody_untold(tmp_path: Path) ->
     """
     network = Network(tmp_path, *"abc")
     parties = served(network, *"abc", linger=86_400)
-    network.start(network.seat("b"), parties.port)
+    network.start(network.participant("b"), parties.port)
     signed(parties, "b")
-    network.start(network.seat("a", policy=STRICT), parties.port)
+    network.start(network.participant("a", policy=STRICT), parties.port)
 
     def interrupted() -> None:
         raise KeyboardInterrupt
@@ -127,12 +127,14 @@ def test_a_run_that_is_held_goes_on_when_the_one_that_refused_signs(
     def refused(reason: str) -> None:
         why.append(reason)
         if told and "a" in network.errors and len(network.threads) == 2:
-            network.start(network.seat("a"), parties.port)  # with another policy
+            network.start(network.participant("a"), parties.port)  # with another policy
 
     with network.serve(contract_for("a", "b")) as parties:
-        network.start(network.seat("b", log=Log()), parties.port, longest_pause=0.1)
+        network.start(
+            network.participant("b", log=Log()), parties.port, longest_pause=0.1
+        )
         signed(parties, "b")
-        network.start(network.seat("a", policy=STRICT), parties.port)
+        network.start(network.participant("a", policy=STRICT), parties.port)
         parties.wait(60, refused=refused)
         assert numbers(parties.ask(Next())).keys() == {"a", "b"}
     network.join_all()
@@ -152,7 +154,7 @@ def test_a_held_run_ends_as_its_caller_says(tmp_path: Path) -> None:
         raise AnotherContractError
 
     parties = served(network, "a", "b")
-    network.start(network.seat("a", policy=STRICT), parties.port)
+    network.start(network.participant("a", policy=STRICT), parties.port)
     with pytest.raises(AnotherContractError), parties:
         parties.wait(60, refused=refused)
     network.join_all()
@@ -165,18 +167,18 @@ def test_a_party_that_comes_after_the_end_is_told(tmp_path: Path) -> None:
     network = Network(tmp_path, "a", "b", "c")
     parties = served(network, "a", "b", "c")
     wire = Wire(parties.port)
-    network.start(network.seat("a"), parties.port)
-    gone = network.start(network.seat("b"), wire.port, patience=0.1)
+    network.start(network.participant("a"), parties.port)
+    gone = network.start(network.participant("b"), wire.port, patience=0.1)
     signed(parties, "a", "b")
     wire.close()
     gone.join(60)
     ending = threading.Thread(target=parties.close)
     ending.start()
     until(lambda: parties._streams.ended, 60)
-    late = network.start(network.seat("c"), parties.port)
+    late = network.start(network.participant("c"), parties.port)
     late.join(60)
     assert ending.is_alive(), "it still waits for b"
-    network.start(network.seat("b"), parties.port)
+    network.start(network.participant("b"), parties.port)
     ending.join(60)
     network.join_all()
     assert network.errors.keys() == {"b", "c"}
@@ -191,9 +193,9 @@ def test_what_could_be_repeated_is_deleted_when_the_run_has_ended_and_not_before
 ) -> None:
     network = Network(tmp_path, "a")
     place = tmp_path / "parties" / "a"
-    seat = network.seat("a")
+    participant = network.participant("a")
     with network.serve(contract_for("a"), linger=0.0) as parties:
-        network.start(seat, parties.port)
+        network.start(participant, parties.port)
         parties.ask(Next())
         parties.ask(Keep(round=1))
         assert kept(place) == {
@@ -210,7 +212,7 @@ def test_what_could_be_repeated_is_deleted_when_the_run_has_ended_and_not_before
         parties.ask(Next())
     network.join_all()
     assert kept(place) == {"contract.json", "ended"}
-    assert len(seat.ledger.entries()) == 2, (
+    assert len(participant.ledger.entries()) == 2, (
         "a budget and one answer, which was repeated: what was paid stands"
     )
 
@@ -221,10 +223,10 @@ def test_a_run_that_was_ended_is_never_opened_again(tmp_path: Path) -> None:
     """
     network = Network(tmp_path, "a")
     place = tmp_path / "parties" / "a"
-    seat = network.seat("a")
+    participant = network.participant("a")
     for _ in range(2):
         with network.serve(contract_for("a")) as parties:
-            network.start(seat, parties.port)
+            network.start(participant, parties.port)
             if not (place / contract_for("a").digest / "ended").exists():
                 parties.ask(Next())
                 continue
@@ -233,9 +235,9 @@ def test_a_run_that_was_ended_is_never_opened_again(tmp_path: Path) -> None:
         network.join_all()
     network.join_all()
     assert not network.errors, "the party is done, and says so"
-    assert len(seat.ledger.entries()) == 2
+    assert len(participant.ledger.entries()) == 2
     with pytest.raises(PartyError, match="is over here"):
-        seat.open(contract_for("a"))
+        participant.open(contract_for("a"))
 
 
 def test_a_party_that_refuses_stays_until_the_server_has_read_why(
@@ -256,7 +258,7 @@ def test_a_party_that_refuses_stays_until_the_server_has_read_why(
     monkeypatch.setattr(Streams, "_heard", slow)
     network = Network(tmp_path, "a")
     parties = served(network, "a")
-    thread = network.start(network.seat("a", policy=STRICT), parties.port)
+    thread = network.start(network.participant("a", policy=STRICT), parties.port)
     with pytest.raises(ContractRefused, match=WHY), parties:
         parties.wait(60)
     network.join_all()
@@ -264,14 +266,14 @@ def test_a_party_that_refuses_stays_until_the_server_has_read_why(
 
 
 def test_what_a_kill_at_the_end_left_is_swept_away(tmp_path: Path) -> None:
-    seat = Network(tmp_path, "a").seat("a")
-    session = seat.open(contract_for("a"))
+    participant = Network(tmp_path, "a").participant("a")
+    session = participant.open(contract_for("a"))
     session.close()
     folder = tmp_path / "parties" / "a" / contract_for("a").digest
-    seat.sweep()
+    participant.sweep()
     assert (folder / "answers.0").exists(), "a run that goes on is left alone"
     (folder / "ended").touch()
-    seat.sweep()
+    participant.sweep()
     assert kept(folder.parent) == {"contract.json", "ended"}
 
 
@@ -287,7 +289,9 @@ def test_a_person_is_asked_once_however_often_the_line_breaks(tmp_path: Path) ->
     with network.serve(contract_for("a")) as parties:
         wire = Wire(parties.port)
         network.start(
-            network.seat("a", policy=replace(POLICY, accept="ask"), confirm=confirm),
+            network.participant(
+                "a", policy=replace(POLICY, accept="ask"), confirm=confirm
+            ),
             wire.port,
             longest_pause=0.1,
         )

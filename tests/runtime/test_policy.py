@@ -64,9 +64,9 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 
 @pytest.fixture
-def seat(network: Network, tmp_path: Path) -> Callable[..., Participant]:
-    return lambda **changes: network.seat(
-        "a", **{"folder": tmp_path / "seat", **changes}
+def participant(network: Network, tmp_path: Path) -> Callable[..., Participant]:
+    return lambda **changes: network.participant(
+        "a", **{"folder": tmp_path / "participant", **changes}
     )
 
 
@@ -228,7 +228,7 @@ def test_a_policy_file_is_read_and_its_mistakes_are_named(tmp_path: Path) -> Non
 
 
 def test_a_holder_who_wants_to_be_asked_is_asked_once(
-    seat: Callable[..., Participant],
+    participant: Callable[..., Participant],
 ) -> None:
     asked: list[str] = []
 
@@ -238,8 +238,8 @@ def test_a_holder_who_wants_to_be_asked_is_asked_once(
 
     policy = replace(POLICY, accept="ask")
     with pytest.raises(PartyError, match="has not accepted"):
-        seat(policy=policy).open(CONTRACT)
-    careful = seat(policy=policy, confirm=confirm)
+        participant(policy=policy).open(CONTRACT)
+    careful = participant(policy=policy, confirm=confirm)
     careful.open(CONTRACT).close()
     careful.open(CONTRACT).close()  # the same contract, after a restart
     with pytest.raises(PartyError, match="has not accepted"):
@@ -251,9 +251,9 @@ def test_a_holder_who_wants_to_be_asked_is_asked_once(
 
 
 def test_a_repeated_ask_gets_the_recorded_answer_and_costs_nothing(
-    seat: Callable[..., Participant],
+    participant: Callable[..., Participant],
 ) -> None:
-    mine = seat(build=counting(seed=None))
+    mine = participant(build=counting(seed=None))
     session = mine.open(CONTRACT)
     first = put(session, 1)
     assert first.status == "reply"
@@ -266,9 +266,9 @@ def test_a_repeated_ask_gets_the_recorded_answer_and_costs_nothing(
 
 
 def test_a_party_that_comes_back_repeats_what_it_recorded_and_goes_on(
-    seat: Callable[..., Participant],
+    participant: Callable[..., Participant],
 ) -> None:
-    mine = seat()
+    mine = participant()
     undisturbed = [put(session := mine.open(CONTRACT), number) for number in (1, 2, 3)]
     session.close()
     other = replace(
@@ -292,9 +292,9 @@ def test_a_party_that_comes_back_repeats_what_it_recorded_and_goes_on(
 
 
 def test_a_new_server_session_may_count_from_one_again(
-    seat: Callable[..., Participant],
+    participant: Callable[..., Participant],
 ) -> None:
-    mine = seat()
+    mine = participant()
     session = mine.open(CONTRACT)
     put(session, 7, server="s1")
     assert put(session, 1, Next(extra=1), server="s2").status == "reply"
@@ -303,9 +303,9 @@ def test_a_new_server_session_may_count_from_one_again(
 
 
 def test_an_ask_that_expired_before_it_began_is_not_charged(
-    seat: Callable[..., Participant],
+    participant: Callable[..., Participant],
 ) -> None:
-    mine = seat()
+    mine = participant()
     session = mine.open(CONTRACT)
     answer = session.answer(AskId("s", 1), encode(Next()), expires=time.monotonic() - 1)
     assert "expired" in said(answer)["text"]
@@ -314,12 +314,12 @@ def test_an_ask_that_expired_before_it_began_is_not_charged(
 
 
 def test_a_server_that_asks_on_is_stopped_by_the_contract_s_price(
-    seat: Callable[..., Participant],
+    participant: Callable[..., Participant],
 ) -> None:
     """The ledger has room for ten times as much; also a restart does not start the
     price anew.
     """
-    mine = seat()
+    mine = participant()
     small = replace(CONTRACT, budgets=dict.fromkeys("ab", Budget(1.0, 1e-5)))
     session = mine.open(small)
     number = 0
@@ -366,9 +366,9 @@ def test_a_contract_ledger_sees_other_runs_in_the_holder_s_budget() -> None:
     ],
 )
 def test_a_policy_bounds_settings_by_their_least_and_their_most(
-    told: object, accepted: bool, seat: Callable[..., Participant]
+    told: object, accepted: bool, participant: Callable[..., Participant]
 ) -> None:
-    mine = seat(
+    mine = participant(
         policy=replace(
             POLICY, settings={"clip_norm": (0.1, 10), "not_in_this_protocol": (0, 1)}
         )
@@ -421,7 +421,7 @@ def test_a_policy_with_ranges_that_are_none_is_refused(
 def test_accept_always_still_refuses_settings_outside_the_honest_ranges(
     settings: dict[str, Any], network: Network, tmp_path: Path
 ) -> None:
-    """As a holder's home takes its seat: no session is opened, and nothing is kept."""
+    """As a holder's home takes its participant: no session is opened, and nothing is kept."""
     frame, schema = toy(rows=20, seed=1)
     table = tmp_path / "a.csv"
     frame.to_csv(table, index=False)
@@ -451,13 +451,13 @@ def test_accept_always_still_refuses_settings_outside_the_honest_ranges(
 
 
 def test_other_settings_than_the_contract_s_are_refused(
-    seat: Callable[..., Participant],
+    participant: Callable[..., Participant],
 ) -> None:
     def build(contract: Contract, ledger: Ledger, folder: Path) -> Beginning:
         return Beginning("a", ledger, run=contract.run, folder=folder)
 
     contract = replace(CONTRACT, settings={"rounds": 3, "layers": [4, 2]})
-    session = seat(build=build).open(contract)
+    session = participant(build=build).open(contract)
     assert (
         "other settings"
         in said(put(session, 1, Begin(config={"rounds": 4, "layers": [4, 2]})))["text"]
@@ -469,9 +469,9 @@ def test_other_settings_than_the_contract_s_are_refused(
 
 
 def test_bytes_outside_the_protocol_are_refused_and_the_session_goes_on(
-    seat: Callable[..., Participant],
+    participant: Callable[..., Participant],
 ) -> None:
-    mine = seat()
+    mine = participant()
     session = mine.open(CONTRACT)
     reply = put(session, 1).body
     for number, data in enumerate(
@@ -499,10 +499,10 @@ def test_bytes_outside_the_protocol_are_refused_and_the_session_goes_on(
     ],
 )
 def test_a_failure_crosses_without_rows_and_paths(
-    seat: Callable[..., Participant], error: Exception, kind: str, kept: bool
+    participant: Callable[..., Participant], error: Exception, kind: str, kept: bool
 ) -> None:
     FAILURES["so"] = error
-    session = seat().open(CONTRACT)
+    session = participant().open(CONTRACT)
     words = said(put(session, 1, Fail(how="so")))
     assert words["kind"] == kind
     assert (
@@ -518,21 +518,21 @@ def test_a_failure_crosses_without_rows_and_paths(
 
 
 def test_a_party_that_cannot_be_built_says_so_without_saying_why(
-    seat: Callable[..., Participant],
+    participant: Callable[..., Participant],
 ) -> None:
     def build(contract: Contract, ledger: Ledger, folder: Path) -> Counting:
         raise AlignmentError("id 4711 occurs twice")
 
     with pytest.raises(PartyError, match="AlignmentError") as refusal:
-        seat(build=build).open(CONTRACT)
+        participant(build=build).open(CONTRACT)
     assert "4711" not in str(refusal.value)
     assert "4711" in str(refusal.value.__cause__)  # at the holder
 
 
 def test_an_answer_that_cannot_be_recorded_does_not_leave(
-    seat: Callable[..., Participant], monkeypatch: pytest.MonkeyPatch
+    participant: Callable[..., Participant], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = seat().open(CONTRACT)
+    session = participant().open(CONTRACT)
 
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
@@ -547,10 +547,10 @@ def test_an_answer_that_cannot_be_recorded_does_not_leave(
 
 
 def test_an_audit_log_shows_what_was_changed_or_taken_out(
-    seat: Callable[..., Participant], tmp_path: Path
+    participant: Callable[..., Participant], tmp_path: Path
 ) -> None:
     file = tmp_path / "audit.jsonl"
-    mine = seat(log=AuditLog(file))
+    mine = participant(log=AuditLog(file))
     session = mine.open(CONTRACT)
     put(session, 1)
     put(session, 1)

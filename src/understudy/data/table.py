@@ -7,9 +7,9 @@ is empty or holds NA, NaN, null or None, unless the schema declares that word as
 category.
 
 A table that is longer than memory is checked when it is opened and read in batches
-whenever it is needed. A protocol that only adds up over rows (`gram`, where holders
-have different people, and of one holder) walks over `batches`. One that needs every row
-at its place (`gram` over columns, `dplt`, `tied`) holds what it makes of them
+whenever it is needed. A protocol that only adds up rows (`gram`, where holders have
+different people, and of one holder) walks over `batches`. One that needs every row at
+its place (`gram` in a vertical partition, `dplt`, `tied`) holds what it makes of them
 (`encoded`), and any other asks for `frame`, which is all of it.
 
 Guarantee: a `Table` from `read_table` or `open_table` fits its schema in every cell and

@@ -4,7 +4,7 @@ SuperLink and SuperNodes.
 The apps that it runs are `understudy.network.flower:server` and
 `understudy.network.flower:client`. A bundle for `flwr run` is a pyproject.toml that
 names them (`docs/deploy.md`); the code is what is installed at the server and at every
-node. A node's configuration names its holder's `seat` file
+node. A node's configuration names its holder's `participant` file
 (`network.holder.load_participant`), the run's configuration the `federation` folder and
 the `run` file, both as the server sees them.
 
@@ -337,5 +337,5 @@ def _path(config: Mapping[str, Any], key: str) -> Path:
     return Path(str(config[key]))
 
 
-client = client_app(lambda config: load_participant(_path(config, "seat")))
+client = client_app(lambda config: load_participant(_path(config, "participant")))
 server = server_app(_serve)

@@ -1,4 +1,4 @@
-"""A holder's side: a home folder, and a seat in a federation.
+"""A holder's side: a home folder, and a participant of a federation.
 
     home/
       identity.toml       certificate and key of this party; the key was made here and
@@ -182,10 +182,10 @@ def aggregator_key(home: Path) -> KeyPair:
 
 @contextmanager
 def load_participant(path: Path) -> Iterator[Participant]:
-    """The seat that a TOML file describes: `home`, `table`, `schema`, `policy`,
+    """The participant that a TOML file describes: `home`, `table`, `schema`, `policy`,
     `ledger`, `noise`, relative to it.
     """
-    values = load_toml(path, "the holder's seat")
+    values = load_toml(path, "a participant")
     known_keys(
         values, ("home", "table", "schema", "policy", "ledger", "noise"), path.name
     )

@@ -164,10 +164,10 @@ def serve_file(
     """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder
     that is returned. `wait` is how many seconds all parties may take to join and sign,
     `patience` how long one answer may take, `away` how long a party that was asked may
-    be without a connection; over rows, those who take longer are left out where the
-    settings say `min_holders` and so many are there; `linger` how long the end waits
-    for parties that have not heard of it. With `resume` it continues where it was, or
-    begins if it never began. `ready` is called when it listens.
+    be without a connection; in a horizontal partition, those who take longer are left
+    out where the settings say `min_holders` and so many are there; `linger` how long
+    the end waits for parties that have not heard of it. With `resume` it continues
+    where it was, or begins if it never began. `ready` is called when it listens.
 
     If a party refuses the contract, all are told why, and ContractRefused is raised.
     With `changed` the run is held instead: the one that refused may come and sign after

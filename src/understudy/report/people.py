@@ -105,8 +105,8 @@ def open_people(
     schemas: Mapping[str, Any],
     schema: VisitSchema | SeveralVisits,
 ) -> dict[str, pd.DataFrame]:
-    """All holders' people and events: over rows one after the other, else those whom a
-    holder of every column has.
+    """All holders' people and events: in a horizontal partition one after the other,
+    else those whom a holder of every column has.
     """
     visits = VISITS.among(schemas)
     if not visits:

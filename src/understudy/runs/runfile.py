@@ -2,12 +2,12 @@
 protocol, at what price.
 
 docs/commands.md has every key. Every key is checked before a row is read, and paths are
-relative to the run file. That no two parties over rows hold the same person is assumed,
-and the statement says so; a party that knows better says `people_are_elsewhere = true`,
-and the run is refused until its settings say with how many of the parties a person may
-be (`max_holders_per_person`), and that is priced. A ledger that exists keeps its
-lifetime budget: a run file that states another one, or allows the run more than that,
-is refused; `understudy ledger budget` changes it.
+relative to the run file. That no two parties of a horizontal partition hold the same
+person is assumed, and the statement says so; a party that knows better says
+`people_are_elsewhere = true`, and the run is refused until its settings say with how
+many of the parties a person may be (`max_holders_per_person`), and that is priced. A
+ledger that exists keeps its lifetime budget: a run file that states another one, or
+allows the run more than that, is refused; `understudy ledger budget` changes it.
 """
 
 from collections.abc import Mapping

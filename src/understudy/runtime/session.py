@@ -184,7 +184,7 @@ class Session:
     def __init__(
         self, participant: Participant, contract: Contract, folder: Path
     ) -> None:
-        self.seat = participant
+        self.participant = participant
         self.contract = contract
         self._folder = folder
         self.signature = participant.invitation.sign(contract.text.encode())
@@ -210,7 +210,7 @@ class Session:
         """
         with self._lock:
             last = self._journal.last_answered
-            log = self.seat.log
+            log = self.participant.log
             if last is not None and last[0] == ask:
                 log.write("answer repeated", number=ask.number, status=last[1].status)
                 return last[1]
@@ -220,12 +220,12 @@ class Session:
                 and ask.number < last[0].number
             ):
                 return self._refused(
-                    MessageError(f"{self.seat.name}: ask {ask.number} is over.")
+                    MessageError(f"{self.participant.name}: ask {ask.number} is over.")
                 )
             if expires is not None and time.monotonic() > expires:
                 return self._refused(
                     PartyError(
-                        f"{self.seat.name}: the ask expired.",
+                        f"{self.participant.name}: the ask expired.",
                         effect=Effect.NOTHING_CHARGED,
                     )
                 )
@@ -288,7 +288,7 @@ class Session:
             self._journal.write(
                 ask, digest, answer, pack(self._party.state_dict()), round
             )
-        self.seat.log.write(
+        self.participant.log.write(
             answer.status,
             number=ask.number,
             bytes=len(answer.body),
@@ -299,16 +299,18 @@ class Session:
     def _restored(self) -> Party:
         """The party, built anew and put where the journal says."""
         contract = self.contract
-        seat = self.seat
+        participant = self.participant
         journal = self._journal
-        ledger = seat.ledger.within(contract.run, contract.budgets[seat.name])
-        party = seat.build(contract, ledger, self._folder)
+        ledger = participant.ledger.within(
+            contract.run, contract.budgets[participant.name]
+        )
+        party = participant.build(contract, ledger, self._folder)
         entry = journal.before
         if entry is not None:
             state = unpack(journal.state(entry))
             if not isinstance(state, dict):
                 raise ArtefactError(
-                    f"{seat.name}: its journal does not hold a party's state."
+                    f"{participant.name}: its journal does not hold a party's state."
                 )
             party.load_state_dict(state)
         elif journal.entries and journal.entries[0].segment >= 0:
@@ -318,28 +320,30 @@ class Session:
     def _decoded(self, data: bytes | bytearray) -> Ask:
         message = decode(data, self._party.messages, limit=self.contract.message)
         if not isinstance(message, Ask):
-            raise MessageError(f"{self.seat.name}: {message.kind()} is not an ask.")
+            raise MessageError(
+                f"{self.participant.name}: {message.kind()} is not an ask."
+            )
         if isinstance(message, Opening) and not self.contract.same_settings(
             message.config
         ):
             raise MessageError(
-                f"{self.seat.name}: {message.kind()} has other settings than the "
-                "contract.",
+                f"{self.participant.name}: {message.kind()} has other settings than "
+                "the contract.",
                 effect=Effect.NOTHING_CHARGED,
             )
         if isinstance(message, Assembly) and not self.contract.same_parties(
             message.schemas
         ):
             raise MessageError(
-                f"{self.seat.name}: {message.kind()} names other parties or schemas "
-                "than the contract.",
+                f"{self.participant.name}: {message.kind()} names other parties or "
+                "schemas than the contract.",
                 effect=Effect.NOTHING_CHARGED,
             )
         return message
 
     def _refused(self, error: Exception) -> Answer:
-        self.seat.log.write("failed", kind=type(error).__name__)
-        return Answer("refusal", spoken_bytes(self.seat.name, error))
+        self.participant.log.write("failed", kind=type(error).__name__)
+        return Answer("refusal", spoken_bytes(self.participant.name, error))
 
 
 def _forget(folder: Path) -> None:

@@ -325,8 +325,8 @@ class MixedSchema(Document):
 
 
 def protected_unit(schemas: Mapping[str, Any]) -> str:
-    """What a run over rows of these descriptions protects: a person where it does at
-    every holder, else less.
+    """What a run in a horizontal partition of these descriptions protects: a person
+    where it does at every holder, else less.
     """
     units = {
         getattr(getattr(description, "schema", description), "unit", "person")

@@ -14,10 +14,10 @@ which is what the price is for.
 
 Guarantee: parties, the server's measurement, the check of shares and ledgers are the
 real ones; no real row is read.
-Edges: over rows the target alone is audited: the others' rows and noise only hide its
-person more. Over columns the canary is with all holders, and across them the server
-faces the noise of two; the number of people, which alignment discloses, differs by one
-between the worlds.
+Edges: in a horizontal partition the target alone is audited: the others' rows and noise
+only hide its person more. In a vertical one the canary is with all holders, and across
+them the server faces the noise of two; the number of people, which alignment discloses,
+differs by one between the worlds.
 """
 
 import math
@@ -139,8 +139,8 @@ class SumsAudit(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class JointAudit(SumsAudit):
-    """A study of one party over rows, of all over columns. `stages`: those that are
-    searched; none for all.
+    """A study of one party of a horizontal partition, of all of a vertical one.
+    `stages`: those that are searched; none for all.
     """
 
     study: type[Study[Any]]

@@ -23,8 +23,8 @@ thing, and the person pays the largest of them once.
 Where parties hold rows of different people, that no person is with two of them is the
 holders' word: nobody checks it, and the statement says so. Where a person may be with
 `max_holders_per_person` of them, prices compose over so many: of each event the most
-uses that so many parties can have together. A joint release over rows is moved so many
-times as far by such a person, and its parties are charged for that.
+uses that so many parties can have together. A joint release of a horizontal partition
+is moved so many times as far by such a person, and its parties are charged for that.
 """
 
 import math

@@ -175,9 +175,13 @@ class ClassMeansParty(HostParty):
         book = self.terms.codebook(self.name, directions=ask.directions)
         scores = torch.empty(len(vectors), book.codes)
         # as the server counts those who take part
-        seats = torch.searchsorted(self.places, ask.people)
-        for row, (seat, vector) in enumerate(zip(seats.tolist(), vectors, strict=True)):
-            scores[row] = torch.from_numpy(book.block(seat, int(classes[row])) @ vector)
+        positions = torch.searchsorted(self.places, ask.people)
+        for row, (position, vector) in enumerate(
+            zip(positions.tolist(), vectors, strict=True)
+        ):
+            scores[row] = torch.from_numpy(
+                book.block(position, int(classes[row])) @ vector
+            )
         codewords = self.terms.mechanism(scores, self.rng).numpy()
         return torch.from_numpy(codewords.astype(">u2").view(np.uint8).copy())
 
@@ -284,11 +288,11 @@ class _ClassMeansRun(TwoRounds):
             good = codewords < self.terms.mechanism.codes
             refused = refused + int((~good).sum())
             reports = reports + int(good.sum())
-            seats = people.numpy()[good]
+            positions = people.numpy()[good]
             codes = codewords[good]
-            for some in range(0, len(seats), _PIECE):
+            for some in range(0, len(positions), _PIECE):
                 piece = slice(some, some + _PIECE)
-                words = books[name].words(seats[piece], codes[piece])
+                words = books[name].words(positions[piece], codes[piece])
                 # one after the other
                 total = np.add.reduce(np.concatenate([total[None], words]))
         return torch.from_numpy(total), reports, refused

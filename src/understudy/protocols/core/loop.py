@@ -112,11 +112,11 @@ def two_steps(
 
 
 class Present:
-    """`Parties` without those who went away: a protocol over rows continues without one
-    that stays away. Where every person is with one party, an absence touches neither
-    what the others' people report nor what it costs them. Who has missed an ask is
-    asked nothing more in this run, also after a restart: it has not kept the rounds
-    since.
+    """`Parties` without those who went away: a protocol of a horizontal partition
+    continues without one that stays away. Where every person is with one party, an
+    absence touches neither what the others' people report nor what it costs them. Who
+    has missed an ask is asked nothing more in this run, also after a restart: it has
+    not kept the rounds since.
     Guarantee: a party is left out only when it is away (the runtime's word), never for
     what it says: a refusal is raised.
     Edges: without `min_holders` all have to stay, until all has been said. Fewer left

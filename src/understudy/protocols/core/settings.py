@@ -52,7 +52,8 @@ class PeopleApart(Declared):
     min_holders: int | None = setting(
         None,
         WHOLE,
-        "over rows: the run continues while at least this many holders are there; "
+        "in a horizontal partition: the run continues while at least this many "
+        "holders are there; "
         "without it all must stay",
     )
     max_holders_per_person: int = setting(

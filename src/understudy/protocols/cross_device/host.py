@@ -1,5 +1,5 @@
-"""What the protocols over rows share: parties that host people, cohorts of them, and
-what it costs each.
+"""What the protocols of horizontal partitions share: parties that host people, cohorts
+of them, and what it costs each.
 
 A person is with one party, or with `max_holders_per_person` of them where the settings
 say so. In each round the server asks a cohort, drawn over all parties from public
@@ -194,7 +194,7 @@ class HostParty(Party):
         except BudgetExceeded as refusal:
             # somebody has spent too much, perhaps nobody who is here
             able = self.ledger.able(whole, people=self.population.ids)
-            self._seat(able)
+            self._reset_participations(able)
             if not able.any():
                 raise BudgetExceeded(
                     f"{self.name}: none of {len(able):,} people has enough left for "
@@ -285,9 +285,9 @@ class HostParty(Party):
     def _open(self, ask: Opening) -> None:
         self.hosting = self.open(ask)
         self.population = self.hosting.population
-        self._seat(np.ones(self.population.people, np.bool_))
+        self._reset_participations(np.ones(self.population.people, np.bool_))
 
-    def _seat(self, able: NDArray[np.bool_]) -> None:
+    def _reset_participations(self, able: NDArray[np.bool_]) -> None:
         self.places = torch.from_numpy(np.flatnonzero(able))
         self.participations = torch.zeros(len(self.places), dtype=torch.int32)
 

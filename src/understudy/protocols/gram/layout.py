@@ -3,7 +3,7 @@ levels, its blocks, and what is marked of it for a release.
 
 Holders with the same columns are a group (`data.grid`). A block of the matrix belongs
 to two groups, or twice to one: a sum of parts, one of every holder in them. Over rows
-there is one block, over columns each has one holder or two.
+there is one block, in a vertical partition each has one holder or two.
 """
 
 import math

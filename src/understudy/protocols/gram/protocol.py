@@ -2,9 +2,9 @@
 generator is fitted to them.
 
 The Gram matrix G = Σ x xᵀ of one-hot rows x holds every one-way table (on its diagonal)
-and every two-way table, across holders too. Over rows it adds up; over columns its
-blocks are products X_iᵀX_k; over a grid (`data.grid`) sums of such. It is released
-once, under whole-number noise, and a mixture is fitted to it for free
+and every two-way table, across holders too. In a horizontal partition it adds up; in a
+vertical one its blocks are products X_iᵀX_k; over a grid (`data.grid`) sums of such. It
+is released once, under whole-number noise, and a mixture is fitted to it for free
 (`models/tables/fit_gram.py`).
 
 Sources: the measurements of McKenna, Miklau, Sheldon, "Winning the NIST contest" (JPC
@@ -16,9 +16,9 @@ Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in on
 against the server, against any party, and against an outsider. Each party's ledger is
 charged that whole price; a person pays it once.
 Edges: the server deals the masks of products, so where columns are split it must not
-pool what it knows with a holder, unless products are "encrypted"; over rows it may,
-with up to `max_colluding` of them.
-docs/secure_products.md says who sees what.
+pool what it knows with a holder, unless products are "encrypted"; in a horizontal
+partition it may, with up to `max_colluding` of them. docs/secure_products.md says who
+sees what.
 """
 
 import math

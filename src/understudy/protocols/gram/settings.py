@@ -121,9 +121,10 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     a target is named and people are many (`SHOWN`) by what was released; of fewer the
     target's pairs have that part of the budget. `rules`: what is fitted is the law
     given the rules, and what is drawn keeps them; nothing is measured for them.
-    `max_holders_per_person`: nobody can check it over rows without an alignment, so the
-    holders state it; noise is for a person who moves every count by so much. Over a
-    grid it is for holders who fear a server that departs from the protocol.
+    `max_holders_per_person`: nobody can check it in a horizontal partition without an
+    alignment, so the holders state it; noise is for a person who moves every count by
+    so much. Over a grid it is for holders who fear a server that departs from the
+    protocol.
     """
 
     fine: float = setting(
@@ -153,7 +154,7 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     searched_triples: int | None = setting(
         None,
         NONE_OR_MORE,
-        "three-way tables of any columns, found by a release of all threes in "
+        "three-way tables of any columns, found by a release of all triples in "
         "halves; 8 by default",
     )
     rules: tuple[dict[str, Any], ...] = setting(
@@ -174,7 +175,8 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     alignment: str = setting(
         "intersection",
         choice("intersection", "union"),
-        "over columns, whose rows count: people whom all holders have, and who these "
+        "in a vertical partition, whose rows count: people whom all holders have, and "
+        "who these "
         "are is disclosed to the holders; or, of two holders, all whom either has, and "
         'nobody learns who is shared (with products = "encrypted", not even a server '
         "together with a holder)",

@@ -7,7 +7,7 @@ those between holders by dealt masks and `encrypted` those by encryption, `prici
 a release costs, `run` all from the plan to what comes out. `stage` is what a family
 writes: a `Stage` for each release and one `Study`, of which `run.family` makes the
 protocol. `examples/dp_fedavg.py` is one in a file; `protocols/moments` is a larger one,
-over rows. Rules:
+of a horizontal partition. Rules:
 
 - A person moves block b by at most `sensitivity`, for every row and whatever terms are
   accepted: bound vectors in whole numbers after all that the server chose. That is all

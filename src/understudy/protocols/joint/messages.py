@@ -33,7 +33,8 @@ class Begun(Reply, kind="joint.begun"):
     """The noise that this party's budget needs in each release, and its public key of
     the run.
 
-    `people`: how many are shared, where columns are split; None over rows.
+    `people`: how many are shared, where columns are split; None in a horizontal
+    partition.
     """
 
     budget: Public
@@ -49,7 +50,7 @@ class Agree(Ask, kind="joint.agree"):
 
     `bits`: of the numbers that are sent. `chunk`: people per message, at most. `seeds`:
     of this party's masks, by the other holder. `cells`: this party's people in their
-    order, as [number, the other holders of them]; none over rows.
+    order, as [number, the other holders of them]; none in a horizontal partition.
     """
 
     keys: dict[str, bytes]

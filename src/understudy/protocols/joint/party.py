@@ -130,7 +130,7 @@ class JointParty(Party):
             case said.Begin():
                 return self._begin(ask)
             case said.Agree() if self.pair is not None:
-                # over rows who takes part may change before the first release
+                # holders of a horizontal partition may leave before the first release
                 if session is None or not (self.split or session.released):
                     return self._agree(ask)
             case said.Propose() if (
@@ -172,7 +172,7 @@ class JointParty(Party):
         self._take_up(ask)
         study = self.study
         people = self._people
-        # over rows their number is within ε: a refusal would tell it
+        # in a horizontal partition their number is within ε: a refusal would tell it
         if people is not None and people < 2:
             raise PartyError(
                 f"{self.name}: {people} people are too few to count.",
@@ -198,7 +198,7 @@ class JointParty(Party):
             people=Public(
                 self.stated_people,
                 "the size of the intersection, outside ε, or the padded length of a "
-                "union, within ε; over rows the number stays here",
+                "union, within ε; in a horizontal partition the number stays here",
             ),
             needed=Public(
                 self.needed,

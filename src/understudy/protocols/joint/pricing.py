@@ -264,8 +264,8 @@ class NoiseAllocation:
     moves n_b cells of block b, and pays Σ n_b/σ_b², whatever the r_b. At that price the
     variance of all that is released, Σ n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼)
     (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): across two holders of columns σ is 2^(−¼) of
-    that within one, and the released deviation 2^¼ of it. With one r, as over rows,
-    this is one σ.
+    that within one, and the released deviation 2^¼ of it. With one r, as in a
+    horizontal partition, this is one σ.
     """
 
     factors: Mapping[Groups, float]

@@ -222,7 +222,7 @@ def chunks_of(
 ) -> list[Chunk]:
     """The chunks in which this holder's people are swapped, with whom: so many at most,
     and of one cell each. `cells`: its people in their order, as [number, the other
-    holders of them]. There are none over rows.
+    holders of them]. There are none in a horizontal partition.
     Edges: other people than were aligned, or not one holder of each other group → an
     error, and nothing is sent.
     """

@@ -80,8 +80,8 @@ def forecast(
     people: int | None = None,
 ) -> Forecast:
     """What a run with these settings will release, and under which noise, with so many
-    `people`: over rows those of all holders together, over columns those whom all
-    share.
+    `people`: in a horizontal partition those of all holders together, in a vertical one
+    those whom all share.
     Guarantee: made of settings, schemas, budgets and a stated number of people; no row
     is read. The noise is what both sides come to, by the same functions; of several
     holders the strictest budget decides.

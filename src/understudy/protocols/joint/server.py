@@ -60,13 +60,13 @@ def measure(
     multiplied. A KeyboardInterrupt from it is a stop between two asks: where the server
     stands is saved, and `resume=True` continues with the next chunk, if the parties
     stand where they stood.
-    Edges: over rows, who goes away before the first release is left out while
-    `min_holders` remain, and who goes during it ends the run, as does whoever goes
-    before the study's `least` releases are made: nothing can be unmasked without one of
-    them, and who has released by then has paid. Who goes away later, or has too little
-    left, leaves what was released, which says so (`Record.ended`). A refusal is raised;
-    of parties that have begun anew since, which hold nothing that a further release
-    could be made of, it leaves what was released, too.
+    Edges: in a horizontal partition, who goes away before the first release is left out
+    while `min_holders` remain, and who goes during it ends the run, as does whoever
+    goes before the study's `least` releases are made: nothing can be unmasked without
+    one of them, and who has released by then has paid. Who goes away later, or has too
+    little left, leaves what was released, which says so (`Record.ended`). A refusal is
+    raised; of parties that have begun anew since, which hold nothing that a further
+    release could be made of, it leaves what was released, too.
     """
     study.pricing.check_parties(len(parties.names))
     config = study.told_settings()
@@ -426,7 +426,7 @@ def _most_noise(begun: Begun) -> list[float]:
 
 def _same_number(begun: Begun, cells: Cells | None) -> None:
     """Refuse parties that share other people than they were aligned on, or state a
-    number over rows (None).
+    number in a horizontal partition (None).
     """
     for name, info in begun.items():
         if info["people"] != (

@@ -145,10 +145,10 @@ class Choice(Stage[R]):
 class Holding:
     """What a holder has: its name and its rows, the shared people where columns are
     split, and a generator. `aligned`: the table (or the roster, `data.kinds`) of the
-    shared people in the common order; None over rows. `drawing`: of a session. What
-    draws among rows draws by it, when it counts: the same ones under the same masks,
-    whatever state the party is put back to. `in_union`: of a union, where each row's
-    person is among all people; the rows are then all that the holder has.
+    shared people in the common order; None in a horizontal partition. `drawing`: of a
+    session. What draws among rows draws by it, when it counts: the same ones under the
+    same masks, whatever state the party is put back to. `in_union`: of a union, where
+    each row's person is among all people; the rows are then all that the holder has.
     """
 
     name: str
@@ -224,8 +224,8 @@ class Study(ABC, Generic[R]):
 
     @property
     def grid(self) -> Grid:
-        """Who holds the same columns: one group over rows, else several, whose people
-        are aligned.
+        """Who holds the same columns: one group in a horizontal partition, else
+        several, whose people are aligned.
         """
         return Grid((tuple(self.schemas),))
 
@@ -287,8 +287,8 @@ class Study(ABC, Generic[R]):
 
     def composition(self) -> dict[str, Any]:
         """How the price is to be read (`PriceTerms`): holders of columns share their
-        people, and one release is theirs together; so it is over rows where a person
-        may be with several holders, who are all charged for that.
+        people, and one release is theirs together; so it is in a horizontal partition
+        where a person may be with several holders, who are all charged for that.
         """
         from understudy.data.kinds import protected_unit
 
@@ -373,7 +373,7 @@ class Study(ABC, Generic[R]):
         )
 
     def people_at(self, rows: Any) -> int:
-        """How many people a holder over rows has, for its own eyes."""
+        """How many people a holder of a horizontal partition has, for its own eyes."""
         return int(rows.rows)
 
     def same_rows(self, told: Any, own: Any) -> bool:

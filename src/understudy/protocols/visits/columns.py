@@ -58,7 +58,8 @@ class Split:
                 schema.kind != "table" or schema.person is None
             ):
                 raise ConfigError(
-                    f"{name} has neither events nor a table with ids: over columns a "
+                    f"{name} has neither events nor a table with ids: in a "
+                    "vertical partition a "
                     "holder has events, or a table of "
                     "the same people with their ids.",
                     effect=Effect.NOTHING_CHARGED,

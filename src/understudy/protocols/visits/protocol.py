@@ -9,23 +9,24 @@ of consecutive events. In each a person with all events weighs 1
 another did once, and noise does not grow with `most_events`. Everything after the one
 release is free (`models/visits`).
 
-Holders have people of their own under one schema (over rows); or one holder or more
-have events of the same people, and others tables of them (over columns), and tables
-across holders are products of their people's vectors; or both (a grid): holders of the
-same columns have people of their own, each of whom is with one holder of all other
-columns, too.
+Holders have people of their own under one schema (a horizontal partition); or one
+holder or more have events of the same people, and others tables of them (a vertical
+one), and tables across holders are products of their people's vectors; or both (a
+grid): holders of the same columns have people of their own, each of whom is with one
+holder of all other columns, too.
 
 Sources: noise by Canonne, Kamath, Steinke 2020, priced as in
 `privacy/secure/moments.py`; sums by Bonawitz et al. 2017 and products by Beaver 1991
 (`privacy/secure/sums.py`). What is released is our own.
 
-Guarantee: over rows (ε, δ)-DP for a person with all rows in both tables at a holder (or
-at up to `max_holders_per_person` of them), against the server, an outsider, and up to
-`max_colluding` other holders, who may pool what they know with the server. Over columns
-for a person with all rows at all parties, in one price, against the server, any party,
-and an outsider; the server deals the masks, so it must not pool what it knows with a
-holder. Over a grid the same against up to `max_colluding` of the holders. Edges: levels
-and bounds are those of the schema; how many events count (`most_events`) is public.
+Guarantee: in a horizontal partition (ε, δ)-DP for a person with all rows in both tables
+at a holder (or at up to `max_holders_per_person` of them), against the server, an
+outsider, and up to `max_colluding` other holders, who may pool what they know with the
+server. In a vertical one for a person with all rows at all parties, in one price,
+against the server, any party, and an outsider; the server deals the masks, so it must
+not pool what it knows with a holder. Over a grid the same against up to `max_colluding`
+of the holders. Edges: levels and bounds are those of the schema; how many events count
+(`most_events`) is public.
 """
 
 import math

@@ -213,7 +213,7 @@ class _Attendance:
     """What outlives a stream: the session with the party in it."""
 
     def __init__(self, participant: Participant, line: ServerConnection) -> None:
-        self.seat = participant
+        self.participant = participant
         self.line = line
         self.session: Session | None = None
         # The contract that is being looked at, by a policy or a person: that goes on
@@ -244,12 +244,16 @@ class _Attendance:
         expect(head, "contract")
         session_id = str(head.get("session"))[:64]
         contract = Contract.from_text(bytes(body))
-        self.seat.log.write("connected", run=contract.run)
+        self.participant.log.write("connected", run=contract.run)
         # heard before, by a process that was killed before it could leave
-        if self.seat.ended(contract):
-            over = PartyError(f"{self.seat.name}: the run {contract.run} is over here.")
+        if self.participant.ended(contract):
+            over = PartyError(
+                f"{self.participant.name}: the run {contract.run} is over here."
+            )
             await send(
-                call.write, {"type": "refusal"}, spoken_bytes(self.seat.name, over)
+                call.write,
+                {"type": "refusal"},
+                spoken_bytes(self.participant.name, over),
             )
             await self._hang_up(call)
             return contract
@@ -303,7 +307,9 @@ class _Attendance:
                 self.session = await self._opened(call, contract)
             except UnderstudyError as error:
                 await send(
-                    call.write, {"type": "refusal"}, spoken_bytes(self.seat.name, error)
+                    call.write,
+                    {"type": "refusal"},
+                    spoken_bytes(self.participant.name, error),
                 )
                 await self._hang_up(call)
                 raise
@@ -325,7 +331,10 @@ class _Attendance:
         """
         if self._opening is None or self._opening[0].digest != contract.digest:
             self._withdraw()
-            self._opening = contract, self._worker.submit(self.seat.open, contract)
+            self._opening = (
+                contract,
+                self._worker.submit(self.participant.open, contract),
+            )
         opening = self._opening[1]
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -346,8 +355,8 @@ class _Attendance:
         if self._opening is None:
             return
         (contract, opening), self._opening = self._opening, None
-        if self.seat.withdraw is not None:
-            self.seat.withdraw(contract)
+        if self.participant.withdraw is not None:
+            self.participant.withdraw(contract)
         opening.cancel()
         opening.add_done_callback(_closed)
 
@@ -376,8 +385,8 @@ def _answer(
         return session.answer(ask, body, expires=expires)
     except Exception as error:
         # the record could not be written: nothing of the answer may leave
-        _log.exception("%s could not answer", session.seat.name)
-        return Answer("refusal", spoken_bytes(session.seat.name, error))
+        _log.exception("%s could not answer", session.participant.name)
+        return Answer("refusal", spoken_bytes(session.participant.name, error))
 
 
 _WORDS = {
