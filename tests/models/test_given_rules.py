@@ -99,7 +99,7 @@ def test_the_slope_is_that_of_the_loss(ties: tuple[Tie, ...]) -> None:
     ).requires_grad_()
     ties = tuple(tie.to(gram.device, torch.float32) for tie in ties)
     rules = Rules(SIZES, ties)
-    law = rules.given(MixtureOfProducts(SIZES, 5).softmax(logits))
+    law = rules.law_of(MixtureOfProducts(SIZES, 5).softmax(logits))
     by_level = law.gram()
     gap = (
         tables.basis.float().T @ (by_level * (tables.weight > 0)) @ tables.basis.float()

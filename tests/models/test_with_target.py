@@ -80,7 +80,7 @@ def test_the_slope_is_that_of_the_squared_gaps_of_all_tables_with_the_target() -
         odds = torch.randn(
             6, sum(SIZES), generator=torch.Generator().manual_seed(2)
         ).requires_grad_()
-        given = rules.given(MixtureOfProducts(SIZES, 6).softmax(odds))
+        given = rules.law_of(MixtureOfProducts(SIZES, 6).softmax(odds))
         own = given.own.detach().requires_grad_()
         share = None if given.share is None else given.share.detach().requires_grad_()
         weight = torch.ones(6) if share is None else share

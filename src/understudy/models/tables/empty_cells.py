@@ -57,13 +57,11 @@ from torch.nn import functional
 
 from understudy.models.tables.given_rules import TINY
 from understudy.models.tables.priors import with_margins
+from understudy.models.tables.smooth_laws import CLEAR
 
 _CLEARLY = 10.0  # in log-likelihood: a pair's gain by a floor
 _READY = 3.0  # times its odds: in a pair near a function, what may be empty is
 _STEEP = 3.0  # deviations of a threshold for each unit of the log odds
-# deviations: what is so far from 0 is not 0; an empty cell with such a threshold, or
-# a higher one, is surely empty
-SURE = 3.0
 _SUREST = 16.0  # deviations: the highest threshold
 # people: so many in a cell that is surely empty cost 1, in log-likelihood, at most
 _STRAYS = 1.5
@@ -233,7 +231,7 @@ class _Pairs:
         other = torch.where(self.whole, other.clamp(min=TINY), torch.inf)
         floor = (seen / own + left / other) / (1 / own + 1 / other) / held
         return torch.where(
-            floor > SURE * (1 / own + 1 / other).rsqrt() / held, floor, 0
+            floor > CLEAR * (1 / own + 1 / other).rsqrt() / held, floor, 0
         ).clamp(max=1)
 
     def mean_of_others(self, share: Tensor, floor: Tensor) -> Tensor:
@@ -266,7 +264,7 @@ def laws_of_pairs(
     heard = measured & (noise > 0)
     weight = torch.where(heard, 1 / noise.clamp(min=TINY), 0)
 
-    def left(table: Tensor) -> Tensor:
+    def residual(table: Tensor) -> Tensor:
         """Squares over the noise's, of every pair: (m, m)."""
         return columns.T @ ((counts - table).square() * weight) @ columns
 
@@ -282,11 +280,11 @@ def laws_of_pairs(
         return share - 2 * known.rsqrt(), share.clamp(min=0) + 2 * known.rsqrt()
 
     cells = columns.T @ heard.to(columns.dtype) @ columns
-    apart = left(independent)
+    apart = residual(independent)
     best = independent
     least = torch.full_like(apart, torch.inf)
     for table in copulas(ways, columns, total):
-        found = left(table)
+        found = residual(table)
         best = torch.where(spread_out(found < least), table, best)
         least = torch.minimum(found, least)
     function, found = _functions(counts, weight, ways, columns, total)
@@ -294,8 +292,8 @@ def laws_of_pairs(
     function = torch.where(spread_out(found < found.T), function, function.T)
     best = torch.where(spread_out(several), function, best)
     least = torch.minimum(least, torch.minimum(found, found.T))
-    little = torch.maximum(_FITS * (apart - cells), SURE * (2 * cells).sqrt())
-    fits = (least < apart - 2 * _CLEARLY_ORDERED) & (left(best) - cells <= little)
+    little = torch.maximum(_FITS * (apart - cells), CLEAR * (2 * cells).sqrt())
+    fits = (least < apart - 2 * _CLEARLY_ORDERED) & (residual(best) - cells <= little)
     fewest, most = elsewhere(independent - best, counts - best)
     fits &= (
         (cells == torch.outer(sizes, sizes))
@@ -308,7 +306,7 @@ def laws_of_pairs(
     even = (_NOBODY * total / torch.outer(columns @ sizes, columns @ sizes)).clamp(
         max=1
     )
-    nobody = lawful & (best < even) & (counts <= SURE * noise.sqrt())
+    nobody = lawful & (best < even) & (counts <= CLEAR * noise.sqrt())
     return torch.where(lawful, best, independent), nobody, lawful
 
 

@@ -102,64 +102,63 @@ def fit_gram(
     positive(rate=rate)
     counts, variance = checked(gram, sizes, noise)
     ties = [tie.to(gram.device, torch.float64) for tie in ties]
-    coarse = Coarse.from_one_way(
-        counts.diagonal(),
-        sizes,
-        {column for triple in triples for column in triple.columns},
-    )
+    in_triples = {column for triple in triples for column in triple.columns}
+    coarse = Coarse.from_one_way(counts.diagonal(), sizes, in_triples)
     if coarse is not None:
         counts = torch.where(forbidden(sizes, ties, gram.device), 0, counts)
         counts, variance = coarse.merged(counts, variance)
         ties = [coarse.merged_tie(tie) for tie in ties]
     mixture = MixtureOfProducts(sizes if coarse is None else coarse.sizes, components)
-    fewer = None
-    if (
-        people
-        and target is not None
-        and mixture.sizes[target] <= MOST_LEVELS
-        and not ties
-        and not triples
-    ):
-        fewer = read_on_fewer(counts, variance.sqrt(), mixture.sizes, target, people)
-    tables = fewer or read_tables(
-        counts, mixture.sizes, noise=variance.sqrt(), people=people, ties=ties
-    )
-    if fewer:
+    deviation = variance.sqrt()
+    tables = None
+    has_few_levels = target is not None and mixture.sizes[target] <= MOST_LEVELS
+    if people and target is not None and has_few_levels and not ties and not triples:
+        tables = read_on_fewer(counts, deviation, mixture.sizes, target, people)
+    if tables is None:
+        tables = read_tables(
+            counts, mixture.sizes, noise=deviation, people=people, ties=ties
+        )
+    else:  # fewer levels are soon fitted
         steps = min(steps, 300)
+
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
-    # enough for the components to part
-    jitter = torch.randn(components, mixture.width, generator=generator) * 0.5
-    with torch.no_grad():
-        mixture.logits.copy_(tables.ways.clamp(min=RAREST).log().cpu() + jitter)
-        _begin_by_laws(mixture, tables, generator)
-    count = len(triples) + int(tables.most.triu(1).count_nonzero())
+    _begin(mixture, tables, generator)
+    n_wide = len(triples) + int(tables.most.triu(1).count_nonzero())
     wide = [
-        WideTable.from_triple(triple, mixture.sizes, tables.people, count, ties)
+        WideTable.from_triple(triple, mixture.sizes, tables.people, n_wide, ties)
         for triple in triples
     ]
     fitted = _descend(
         mixture.to(gram.device), tables, steps, rate, watch, wide, ties, target
     )
-    if (
-        target is not None
-        and not ties
-        and len(sizes) > 1
-        and sizes[target] <= MOST_TOLD
-    ):
-        together = [
-            [c for c in triple.columns if c != target]
-            for triple in triples
-            if target in triple.columns
-        ]
-        fitted = with_effects(
-            fitted,
-            target,
-            together,
-            lambda n: torch.rand(n, generator=generator, dtype=torch.float64),
-            tables,
-        )
+    has_effects = target is not None and not ties and len(sizes) > 1
+    if target is not None and has_effects and sizes[target] <= MOST_TOLD:
+        with_target = [triple.columns for triple in triples if target in triple.columns]
+        together = [[c for c in columns if c != target] for columns in with_target]
+
+        def uniform(n: int) -> Tensor:
+            return torch.rand(n, generator=generator, dtype=torch.float64)
+
+        fitted = with_effects(fitted, target, together, uniform, tables)
     return fitted if coarse is None else coarse.parted(fitted)
+
+
+@torch.no_grad()
+def _begin(
+    mixture: MixtureOfProducts,
+    tables: NoisyMarginals,
+    generator: torch.Generator,
+    *,
+    jitter: float = 0.5,
+) -> None:
+    """Begin at the one-way tables. The logits' `jitter` is enough for components to
+    part.
+    """
+    noise = torch.randn(mixture.components, mixture.width, generator=generator)
+    one_way = tables.ways.clamp(min=RAREST).log().cpu()
+    mixture.logits.copy_(one_way + noise * jitter)
+    _begin_by_laws(mixture, tables, generator)
 
 
 def _begin_by_laws(
@@ -229,10 +228,11 @@ def _descend(
     ways_precision = (tables.ways_precision * scale).float()
     adam = Adam([mixture.logits], lr=rate, betas=(0.9, 0.99))
     for step in range(steps + 1):
-        law = rules.given(mixture.odds())
+        law = rules.law_of(mixture.odds())
+        # the law keeps what it computes: first of all with gradients
         own = law.own
         share = law.share
-        left = law.left
+        log_remainder = law.log_remainder
         tied = law.tied()
         wide = [law.table(one.columns) for one in triples]
         with torch.no_grad():
@@ -240,14 +240,12 @@ def _descend(
             residual, noise_alone = two_way.residual(pairs)
             if watch is not None:
                 watch(step, residual)
-            if step == steps or (
-                noise_alone
-                and all(
-                    one.is_noise(table)
-                    for one, table in zip(triples, wide, strict=True)
-                )
-                and (step >= waited or (not ties and empty.held(law, tied) <= stray))
-            ):
+            done = noise_alone and all(
+                one.is_noise(table) for one, table in zip(triples, wide, strict=True)
+            )
+            if done and step < waited:
+                done = not ties and empty.largest_stray_share(law, tied) <= stray
+            if done or step == steps:
                 break
             slope = two_way.slope(law, turned, pairs)
             slope.add_ways((law.weighed(own).mean(0) - ways) * ways_precision)
@@ -255,16 +253,16 @@ def _descend(
             if with_target is not None:
                 with_target.add_to(slope)
             wider = [
-                one.slope(table, len(own), scale)
+                one.slope(table, mixture.components, scale)
                 for one, table in zip(triples, wide, strict=True)
             ]
         adam.lr = rate * (1 - step / steps) ** 0.5
-        made = [own, *tied, *wide]
+        outputs = [own, *tied, *wide]
         slopes = [slope.own, *slope.tied, *wider]
-        if share is not None and left is not None and slope.share is not None:
-            # Of −log of what the rules leave of all.
+        if share is not None and log_remainder is not None and slope.share is not None:
+            # of −log of what the rules leave of all
             kept = -_KEPT * tables.people * scale * share.detach()
-            made = [*made, share, left]
-            slopes = [*slopes, slope.share, kept]
-        adam.step(torch.autograd.grad(along(made, slopes), mixture.logits))
+            outputs += [share, log_remainder]
+            slopes += [slope.share, kept]
+        adam.step(torch.autograd.grad(along(outputs, slopes), mixture.logits))
     return mixture.requires_grad_(False)

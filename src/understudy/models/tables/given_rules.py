@@ -170,7 +170,7 @@ class Rules:
                 )
         return found
 
-    def given(self, odds: Tensor) -> "Ruled":
+    def law_of(self, odds: Tensor) -> "Ruled":
         return Ruled(odds, self)
 
 
@@ -224,15 +224,17 @@ class Ruled:
     def share(self) -> Tensor | None:
         """(components,). None without rules."""
         return (
-            None if self.left is None else len(self.left) * torch.softmax(self.left, 0)
+            None
+            if self.log_remainder is None
+            else len(self.log_remainder) * torch.softmax(self.log_remainder, 0)
         )
 
     @cached_property
-    def left(self) -> Tensor | None:
+    def log_remainder(self) -> Tensor | None:
         """The logarithm of what the rules leave of each component: (components,). None
         without rules.
         """
-        found = [self._left(tie).log() for tie in self.rules.others]
+        found = [self._remainder(tie).log() for tie in self.rules.others]
         if self.rules.couples is not None:
             found.append(-self._two.left.log().sum(1))
         return torch.stack(found).sum(0) if found else None
@@ -302,21 +304,21 @@ class Ruled:
         return {column: tie for tie in self.rules.ties for column in tie.columns}
 
     @cached_property
-    def _known(self) -> dict[tuple[Tie, int | None], Tensor]:
+    def _parts(self) -> dict[tuple[Tie, int | None], Tensor]:
         return {}
 
     def _part(self, tie: Tie, column: int) -> Tensor:
         """The probability of each of a tie's boxes in a column: (components, boxes)."""
-        if (tie, column) not in self._known:
+        if (tie, column) not in self._parts:
             mask = tie.allowed[tie.columns.index(column)]
-            self._known[tie, column] = self._by_column[column] @ mask.T
-        return self._known[tie, column]
+            self._parts[tie, column] = self._by_column[column] @ mask.T
+        return self._parts[tie, column]
 
-    def _left(self, tie: Tie) -> Tensor:
+    def _remainder(self, tie: Tie) -> Tensor:
         """z of a tie: (components,)."""
-        if (tie, None) not in self._known:
-            self._known[tie, None] = self._besides(tie, ()).sum(1).clamp(min=TINY)
-        return self._known[tie, None]
+        if (tie, None) not in self._parts:
+            self._parts[tie, None] = self._besides(tie, ()).sum(1).clamp(min=TINY)
+        return self._parts[tie, None]
 
     def _besides(self, tie: Tie, columns: Sequence[int]) -> Tensor:
         """The probability of each box in the tie's other columns: (components, boxes),
@@ -331,7 +333,7 @@ class Ruled:
         """Some of a tie's boxes at a time: their odds given the rules (components,
         boxes), and (…, levels) in each.
         """
-        inside = self._besides(tie, ()) / self._left(tie)[:, None]
+        inside = self._besides(tie, ()) / self._remainder(tie)[:, None]
         levels = sum(self.rules.sizes[column] for column in tie.columns)
         at_once = max(1, 4096 // levels)  # so that memory does not grow with them
         for some in torch.split(torch.arange(len(tie.allowed[0])), at_once):
@@ -366,7 +368,7 @@ class Ruled:
         return (
             odds
             * (self._besides(tie, columns) @ tie.within(columns))
-            / self._left(tie)[:, None]
+            / self._remainder(tie)[:, None]
         )
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from understudy.ground.errors import ConfigError
-from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.given_rules import Ruled, Rules, Tie, blocks_of, put
 from understudy.models.tables.noisy_tables import RESOLUTION, NoisyMarginals, most_of
+from understudy.models.tables.smooth_laws import CLEAR
 
 # least and most weight of a table's squares: their mean, over the noise's
 _STRESS = (0.1, 3.0)
@@ -197,7 +197,8 @@ class EmptyCells:
     """
 
     def __init__(self, tables: NoisyMarginals, scale: float, rules: Rules) -> None:
-        sure = (tables.empty > SURE * tables.weight.sqrt()).float()
+        # with such a threshold, or a higher one, a cell is surely empty
+        sure = (tables.empty > CLEAR * tables.weight.sqrt()).float()
         cost = (tables.empty * scale).float()
         columns = tables.columns.float()
         self.tied = []
@@ -212,7 +213,7 @@ class EmptyCells:
         )
         self.columns = columns[self.levels]
 
-    def held(self, law: Ruled, tied: Sequence[Tensor]) -> float:
+    def largest_stray_share(self, law: Ruled, tied: Sequence[Tensor]) -> float:
         """The largest share of people whom a pair has in cells that are surely
         empty.
         """

@@ -28,6 +28,7 @@ from understudy.data.encoding.codec import MOST_SPIKES
 from understudy.data.encoding.fine import clipped, may_spike
 from understudy.data.encoding.values import Codes, Floats, Places, codes_of, numbers_of
 from understudy.ground.errors import Effect, MessageError
+from understudy.models.tables.smooth_laws import CLEAR
 from understudy.models.tables.trees import Trees, TreesRead
 
 # values of a digit, and remainders of places: all digits of one number have the same
@@ -36,10 +37,9 @@ _COLOURS = 7
 # cells of a column, and those to each side of which one stands out
 _MOST = MOST_SPIKES // _COLOURS
 _AROUND = 4
-# deviations by which a column's largest cell stands out, others do, and a count does;
-# by which the same people's differ
+# deviations by which a column's largest cell stands out, and a count does; by which the
+# same people's differ
 _LARGEST = 5.0
-_SEEN = 3.0
 _CLEAR = 4.5
 _SAME = 4.0
 
@@ -211,7 +211,7 @@ def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tens
         cells += [
             (j, cell)
             for cell in largest
-            if more[j][cell] > _SEEN * noise * math.sqrt(digits)
+            if more[j][cell] > CLEAR * noise * math.sqrt(digits)
         ]
     return torch.tensor(sorted(cells), dtype=torch.int64).reshape(-1, 2)
 

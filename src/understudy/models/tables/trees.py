@@ -39,27 +39,32 @@ from understudy.models.tables.fine_tables import (
     layers_of,
 )
 from understudy.models.tables.merged_levels import bought_levels
-from understudy.models.tables.smooth_laws import Counted
+from understudy.models.tables.smooth_laws import CLEAR, Counted
 
-# at which cells have people in them, and how many these are; at what stands out
-_LOOKS = 3
-# deviations: in the last cell where people are, and how many may be in the next
-_FEW = 5.0
-_NEXT = 0.25
-# deviations of a run of cells that is believed anywhere; numbers of most columns
-_STRONG = 4.0
-_USUAL = 4096.0
-# deviations of a single cell that stands out by itself: among the 25 cells of usual
-# numbers noise alone does so in one column of 10,000, among hundreds of others, where
-# one cell may be 10²⁰⁰ away, in one of 10⁶
-_APART = 4.5
-_FAR_APART = 6.0
-# deviations by which cells beside a run stand out together: with 2.5 noise alone widens
-# columns by a dozen cells (tests/models/test_atoms.py)
-_TOGETHER = 3.0
-_CLEAR = 3.0  # deviations of its noise by which an end stands out
-# a level of many fine cells is known to about so many deviations of one count
-_SPREAD = 2.0
+
+@dataclass(frozen=True)
+class RunThresholds:
+    """What `runs_of` believes of noisy counts; in deviations of one, where nothing else
+    is said.
+
+    strong: a run of cells that is believed anywhere. usual: with fewer, numbers are
+    looked for between 1/usual and usual, where those of most columns are (bytes and
+    microseconds are not). apart, far_apart: a cell that stands out by itself; among the
+    25 cells of usual numbers noise alone is so high in one column of 10,000, and among
+    hundreds of others, where one cell may be 10²⁰⁰ away, in one of 10⁶. few: with fewer
+    in the last cell some people may be in the next one, where `next_people` would be in
+    it if counts fall by as much again.
+    """
+
+    strong: float = 4.0
+    usual: float = 4096.0
+    apart: float = 4.5
+    far_apart: float = 6.0
+    few: float = 5.0
+    next_people: float = 0.25
+
+
+RUNS = RunThresholds()
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +209,7 @@ class Nodes:
     times: int = 1  # how often layers were counted
 
     @property
-    def kept(self) -> Tensor:
+    def in_a_row(self) -> Tensor:
         """All of it in a row, in whole numbers: of what was counted several times, the
         mean.
         """
@@ -222,7 +227,7 @@ class TreesRead:
     tables: list[Tensor]
     noise: list[float]  # of each column's counts
     ends: dict[int, Tensor]  # people by end, of the columns that have them
-    kept: list[Tensor]  # each column's nodes in a row
+    in_a_row: list[Tensor]  # each column's nodes
     # of a union, by column: which part of its holder's people is at both holders
     shared: Sequence[float] = ()
 
@@ -255,7 +260,7 @@ class TreesRead:
             one.tables + other.tables,
             one.noise + other.noise,
             one.ends | {behind + j: ends for j, ends in other.ends.items()},
-            one.kept + other.kept,
+            one.in_a_row + other.in_a_row,
             [shared / read.people for read in reads for _ in read.tables],
         )
 
@@ -315,7 +320,7 @@ class TreesRead:
             tables,
             [sigma for _, sigma in each],
             ends,
-            [nodes.kept for nodes, _ in each],
+            [nodes.in_a_row for nodes, _ in each],
         )
 
     def levels(self, schema: Schema, pair_noise: float) -> Levels:
@@ -340,7 +345,8 @@ class TreesRead:
         ):
             counts.append(torch.from_numpy(np.bincount(group, weights=weights)))
             cells = torch.from_numpy(np.bincount(group)).double()
-            spread.append(sigma * cells.sqrt().clamp(max=_SPREAD))
+            # a level of many fine cells is known to about two deviations of one count
+            spread.append(sigma * cells.sqrt().clamp(max=2.0))
         return torch.cat(counts), torch.cat(spread)
 
 
@@ -373,6 +379,7 @@ def runs_of(
     sums: Sequence[Tensor],
     noise: Sequence[float],
     people: int | None,
+    thresholds: RunThresholds = RUNS,
 ) -> Tensor:
     """The run of public cells in which each column's people are, by every group's
     counts of them: (columns, 2).
@@ -386,54 +393,68 @@ def runs_of(
         group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)
     ]
     each = [
-        (one, sigma)
+        (nodes, sigma)
         for columns, sigma in zip(split, noise, strict=True)
-        for one in columns
+        for nodes in columns
     ]
-    total, sure = _total(each, [True] * len(each), people)
-    runs = torch.tensor(
+    total = _total(each, [True] * len(each), people)
+    columns = [column for group in tops for column in group.fine.columns]
+    return torch.tensor(
         [
-            likely_run(one.layers[0], one.missing, sigma, total, sure)
-            for one, sigma in each
+            _run_of(column, nodes, sigma, total, thresholds)
+            for column, (nodes, sigma) in zip(columns, each, strict=True)
         ]
     )
-    for run, (one, sigma), column in zip(
-        runs, each, [c for group in tops for c in group.fine.columns], strict=True
-    ):
-        counts = one.layers[0]
-        least = torch.from_numpy(grid.cell_edges(column)[:-1])
-        own = counts[run[0] : run[1] + 1]
-        usual = torch.zeros(len(counts), dtype=torch.bool)
-        if isinstance(column, Integer | Real):
-            usual = (least.abs() <= _USUAL) & (
-                (least == 0) | (least.abs() > 1 / _USUAL)
-            )
-            if float(own.sum()) < _STRONG * sigma * math.sqrt(len(own)):
-                run[:] = torch.tensor(
-                    likely_run(
-                        torch.where(usual, counts, 0), one.missing, sigma, total, sure
-                    )
-                )
-        near = torch.ones(len(counts), dtype=torch.bool)
-        if isinstance(column, Integer | Real):
-            widest = max(_USUAL, float(least[run].abs().max()))
-            near = (least.abs() <= widest) & ((least == 0) | (least.abs() > 1 / _USUAL))
-        run[0] -= _more_cells(
-            counts.flip(0), near.flip(0), len(counts) - int(run[0]), sigma
-        )
-        run[1] += _more_cells(counts, near, int(run[1]) + 1, sigma)
-        apart = torch.nonzero(
-            counts > torch.where(usual, _APART, _FAR_APART) * max(sigma, 1e-9)
-        )[:, 0]
-        if len(apart):
-            run[0] = torch.minimum(run[0], apart[0])
-            run[1] = torch.maximum(run[1], apart[-1])
-        if one.missing is not None and total - one.missing < 2 * sigma:
-            run[:] = int((least <= 0).sum()) - 1
-        before, last = counts[[max(int(run[1]) - 1, 0), int(run[1])]].tolist()
-        few = last < min(_FEW * sigma, 2 * before) and last**2 > _NEXT * sigma * before
-        run[1] += int(few and run[1] + 1 < len(counts))
-    return runs
+
+
+def _run_of(
+    column: Column,
+    nodes: Nodes,
+    noise: float,
+    people: tuple[float, float],
+    thresholds: RunThresholds,
+) -> grid.Run:
+    """The first and the last cell of one column's run; `people`: their number, and the
+    deviation of that.
+    """
+    counts = nodes.layers[0]
+    total, sure = people
+    lower = torch.from_numpy(grid.cell_edges(column)[:-1])
+    usual = torch.zeros(len(counts), dtype=torch.bool)
+    near = ~usual
+    first, last = likely_run(counts, nodes.missing, noise, total, sure)
+    if isinstance(column, Integer | Real):
+        usual = _is_between(lower, thresholds.usual, thresholds.usual)
+        within = counts[first : last + 1]
+        weak = thresholds.strong * noise * math.sqrt(len(within))
+        if float(within.sum()) < weak:
+            usual_counts = torch.where(usual, counts, 0)
+            first, last = likely_run(usual_counts, nodes.missing, noise, total, sure)
+        widest = float(lower[[first, last]].abs().max())
+        near = _is_between(lower, thresholds.usual, max(thresholds.usual, widest))
+
+    first -= _more_cells(counts.flip(0), near.flip(0), len(counts) - first, noise)
+    last += _more_cells(counts, near, last + 1, noise)
+    alone = torch.where(usual, thresholds.apart, thresholds.far_apart)
+    apart = torch.nonzero(counts > alone * max(noise, 1e-9))[:, 0].tolist()
+    if apart:
+        first = min(first, apart[0])
+        last = max(last, apart[-1])
+    if nodes.missing is not None and total - float(nodes.missing) < 2 * noise:
+        first = last = int((lower <= 0).sum()) - 1
+
+    before, end = counts[[max(last - 1, 0), last]].tolist()
+    is_small = end < min(thresholds.few * noise, 2 * before)
+    goes_on = end**2 > thresholds.next_people * noise * before
+    if is_small and goes_on and last + 1 < len(counts):
+        last += 1
+    return first, last
+
+
+def _is_between(numbers: Tensor, least: float, most: float) -> Tensor:
+    """Which numbers are 0, or between 1/least and most but for their sign."""
+    size = numbers.abs()
+    return (size <= most) & ((numbers == 0) | (size > 1 / least))
 
 
 def _more_cells(counts: Tensor, near: Tensor, start: int, noise: float) -> int:
@@ -443,7 +464,7 @@ def _more_cells(counts: Tensor, near: Tensor, start: int, noise: float) -> int:
     people = torch.where(near, counts, 0)[start:].cumsum(0)
     cells = near[start:].cumsum(0).clamp(min=1)
     strength = people / (max(noise, 1e-9) * cells.sqrt())
-    if not len(strength) or float(strength.max()) < _TOGETHER:
+    if not len(strength) or float(strength.max()) < CLEAR:
         return 0
     return int(strength.argmax()) + 1
 
@@ -473,7 +494,10 @@ def named_runs(cells: Mapping[str, int], runs: Any) -> dict[str, grid.Run]:
 
 
 def _total(
-    each: Sequence[tuple[Nodes, float]], ordered: Sequence[bool], people: int | None
+    each: Sequence[tuple[Nodes, float]],
+    ordered: Sequence[bool],
+    people: int | None,
+    looks: int = 3,
 ) -> tuple[float, float]:
     """The people by all top layers, each weighted by 1/variance, and the deviation of
     that: of ordered ones by the cells in which people are likely to be, since noise
@@ -482,7 +506,7 @@ def _total(
     if people is not None:
         return float(people), 0.0
     runs = [(0, len(nodes.layers[0]) - 1) for nodes, _ in each]
-    for look in range(_LOOKS):
+    for look in range(looks):
         sums = []
         weights = []
         for (nodes, sigma), (first, last) in zip(each, runs, strict=True):
@@ -496,7 +520,7 @@ def _total(
             math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / known,
         )
         sure = known**-0.5
-        if look < _LOOKS - 1:
+        if look < looks - 1:
             runs = [
                 likely_run(nodes.layers[0], nodes.missing, sigma, total, sure)
                 if tree
@@ -518,8 +542,8 @@ def _even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
             others, counted - counted[others].sum() / others.sum().clamp(min=1), 0
         )
 
-    for _ in range(_LOOKS):
-        others = others & (apart() <= _CLEAR * noise)
+    for _ in range(3):
+        others = others & (apart() <= CLEAR * noise)
     beside = apart()
     rest = int(others.sum())
     drawn = counted - beside * (

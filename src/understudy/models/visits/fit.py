@@ -35,10 +35,10 @@ from understudy.data.visits import SeveralLayout, VisitCodes, VisitLayout, count
 from understudy.data.visits.counts import AHEAD, Block
 from understudy.ground.check import positive, whole
 from understudy.models.kernels.clients import Adam
-from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.fit_gram import Watch
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.noisy_tables import NoisyMarginals, forbidden, read_tables
+from understudy.models.tables.smooth_laws import CLEAR
 from understudy.models.timing import UNIT, unit_seconds
 from understudy.models.visits.chains import MixtureOfChains, Numbers
 from understudy.models.visits.together import ChainsTogether, TogetherTables
@@ -397,7 +397,7 @@ class _MeasuredGram:
         self.ways_precision = (ways_precision / share**2).float()
         self.precision = (tables.precision / share**2).float()
         self.weight = (tables.weight / share**2).float()
-        threshold = SURE * tables.weight.sqrt()
+        threshold = CLEAR * tables.weight.sqrt()
         empty = tables.empty
         if never is not None:  # what rules forbid is surely empty
             surely_empty = torch.maximum(empty, 2 * threshold)

@@ -118,7 +118,7 @@ class Measured(Counts):
                 "fine",
                 torch.arange(study.layout.columns)[:, None],
                 tables.noise,
-                tables.kept,
+                tables.in_a_row,
             )
         for name, kind in (
             ("pairs", "pairs"),
