@@ -27,6 +27,7 @@ from understudy.protocols.core.alignment import (
     Introduce,
     MaskOwn,
     SharedPositions,
+    align_grid,
     watch_alignment,
 )
 from understudy.protocols.core.base import Keep, Public, Return
@@ -61,11 +62,21 @@ class Holder(UnitedParty):
         raise self.unexpected(ask)
 
 
-def holder(name, ids=None, *, seed=None, folder=None, person="id", budget=BUDGET):
+def holder(
+    name,
+    ids=None,
+    *,
+    seed=None,
+    folder=None,
+    person="id",
+    budget=BUDGET,
+    written=(),
+):
     column = Integer(name=f"{name}_row", low=0, high=99)
     ids = HELD[name] if ids is None else ids
     frame = pd.DataFrame({"id": ids, column.name: range(len(ids))})
-    table = read_table(frame, Schema(columns=(column,), person=person), name=name)
+    schema = Schema(columns=(column,), person=person, person_written=written)
+    table = read_table(frame, schema, name=name)
     ledger = Ledger.rehearsal(holder=name, budget=budget)
     rng = SecureRng() if seed is None else SecureRng.from_seed(seed)
     party = Holder(name, table, ledger, run="r1", rng=rng, folder=folder)
@@ -278,6 +289,31 @@ def test_another_alignment_than_was_agreed_to_is_refused():
             other.answer(one)
     assert not entries(united)
     assert not entries(other)
+
+
+@pytest.mark.parametrize("align", [align_union, align_grid])
+def test_ids_are_written_by_the_declared_rule_before_they_are_compared(align):
+    days = {
+        "clinic": holder("clinic", ["31.12.1980", "1.2.1990"], written=["date:dmy"]),
+        "insurer": holder(
+            "insurer", ["1990-02-01", "2001-01-01"], written=["date:ymd"]
+        ),
+    }
+    align(LocalParties(days), GROUPS)
+    one, other = (
+        [*party.places] if party.united else [*party.aligned.people]
+        for party in days.values()
+    )
+    if align is align_union:
+        assert one[1] == other[0]
+        assert len({*one, *other}) == 3
+    else:
+        assert (one, other) == (["1.2.1990"], ["1990-02-01"])
+    words = pair(clinic=["a7", "b"], insurer=["A7", "c"])
+    words["clinic"] = holder("clinic", ["a7", "b"], written=["case"])
+    with pytest.raises(AlignmentError, match=r"clinic has text \(case\) ids"):
+        align(LocalParties(words), GROUPS)
+    assert all(not party.ledger.spend(run="r1") for party in words.values())
 
 
 def test_who_leaves_a_union_has_no_rows_left_that_another_alignment_could_use():

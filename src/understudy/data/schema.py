@@ -36,6 +36,7 @@ from understudy.data.column import (
 )
 from understudy.data.column import table_columns as columns_of_tables
 from understudy.data.drafted import READ_FROM, Drafted, marked_by_hand
+from understudy.data.id_form import IdForm
 from understudy.data.id_names import id_names
 from understudy.data.rules import Rule, about, read_rules
 from understudy.ground.check import known_keys, nearest, repeated, whole
@@ -194,6 +195,8 @@ class Schema(Document):
     declares that every row is another person, whom it protects then. `origin="rows"`
     marks a draft that was read from rows, and `drafted` what it was when it was
     drafted: one in which that word was changed by hand says so in its note.
+    `person_written`: how ids are written before they are compared with other holders'
+    (`data.id_form`).
     """
 
     kind: ClassVar[str] = "table"  # which a file need not say
@@ -204,9 +207,12 @@ class Schema(Document):
     note: str = ""
     rules: tuple[Rule, ...] = ()
     drafted: Drafted | None = field(default=None, compare=False)
+    person_written: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "person_written", tuple(self.person_written))
+        IdForm.from_names(self.person_written)
         if not self.columns:
             raise SchemaError("a schema needs at least one column.")
         strange = [c for c in self.columns if not isinstance(c, Column)]
@@ -350,7 +356,9 @@ class Schema(Document):
         """The schema in plain types. Columns are a list, so that no sorting of keys can
         reorder them.
         """
-        head = {"person": self.person, "rows_are_people": self.rows_are_people}
+        head: dict[str, Any] = {"person": self.person}
+        head |= {"person_written": list(self.person_written)}
+        head |= {"rows_are_people": self.rows_are_people}
         head |= {"origin": self.origin, "note": self.note}
         rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
         columns = {"columns": [c.to_dict() for c in self.columns]}
@@ -370,6 +378,7 @@ class Schema(Document):
             )
         allowed = (
             "person",
+            "person_written",
             "rows_are_people",
             "origin",
             "note",
@@ -394,6 +403,11 @@ class Schema(Document):
             raise SchemaError(
                 f"its columns have {levels:,} bins together, more than {MOST_LEVELS:,}."
             )
+        written = data.get("person_written", ())
+        if not isinstance(written, list | tuple) or (
+            written and not data.get("person")
+        ):
+            raise SchemaError("person_written is a list, beside a person.")
         declared = with_groups(tuple(map(_column, columns)), data.get("one_of", ()))
         drafted = Drafted.from_dict(data["drafted"]) if "drafted" in data else None
         values = {key: value for key, value in data.items() if key != "one_of"}

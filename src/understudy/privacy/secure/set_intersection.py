@@ -39,6 +39,7 @@ from nacl.exceptions import RuntimeError as SodiumError
 from numpy.typing import NDArray
 
 from understudy.data.encoding.values import starts_of
+from understudy.data.id_form import IdForm
 from understudy.ground.errors import AlignmentError, ConfigError, Effect
 
 Masked: TypeAlias = NDArray[np.uint8]  # (n, 32): u-coordinates, little-endian
@@ -50,14 +51,15 @@ SALT_BYTES = 32
 
 TAG = b"understudy/alignment/v1/curve25519_sha512_elligator2"
 _P = 2**255 - 19
+AS_THEY_STAND = IdForm()
 _BATCH = 1024  # ids that a thread masks at once: a fifth of a second
 _CHUNK_IDS = 1 << 16  # ids that are objects of Python at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Ids:
-    """Ids of one kind, "integer" or "text", as bytes one after the other: equal bytes
-    if and only if the same id.
+    """Ids of one kind, "integer", "text" or a declared form, as bytes one after the
+    other: equal bytes if and only if the same id.
     """
 
     kind: str
@@ -315,9 +317,11 @@ def agree_on_kind(kinds: Mapping[str, str]) -> None:
         )
 
 
-def canonical_ids(ids: Iterable[object]) -> Ids:
+def canonical_ids(ids: Iterable[object], form: IdForm = AS_THEY_STAND) -> Ids:
     """The ids, of whichever form, as bytes; few of them are objects of Python at a
     time.
+
+    By a declared `form` whole numbers and text are texts that it writes. Without one:
 
     Integers (Python's or numpy's, of any width) are written in decimal. Text is taken
     as it stands, case and inner spaces and leading zeros included, in Unicode's
@@ -337,6 +341,9 @@ def canonical_ids(ids: Iterable[object]) -> Ids:
                 [kinds[type(value)] == "" for value in values],
                 n_before,
             )
+        if form:
+            values = _written(values, form, n_before)
+            kinds = {str: form.kind}
         kind_counts.update(kinds[type(value)] for value in values)
         ambiguous = [isinstance(value, str) and not _plain(value) for value in values]
         if any(ambiguous):
@@ -362,6 +369,19 @@ def canonical_ids(ids: Iterable[object]) -> Ids:
     if _repeats(np.concatenate(marks)):  # or two that differ have one mark
         _refuse_repeated(all_ids)
     return all_ids
+
+
+def _written(values: list[Any], form: IdForm, before: int) -> list[str]:
+    written = []
+    for row, value in enumerate(values, before):
+        try:
+            text = value if isinstance(value, str) else str(int(value))
+            written.append(form.write(text))
+        except ValueError as error:
+            raise AlignmentError(
+                f"ids[{row}] = {value!r} {error}.", effect=Effect.NOTHING_SENT
+            ) from None
+    return written
 
 
 def _refuse_repeated(ids: Ids) -> None:

@@ -29,6 +29,7 @@ import torch
 from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
+from understudy.data.id_form import IdForm
 from understudy.ground.errors import (
     AlignmentError,
     ArtefactError,
@@ -165,7 +166,8 @@ class AlignedParty(Party):
         for.
         """
         try:
-            return psi.canonical_ids(self.table.people)
+            form = IdForm.from_names(self.table.schema.person_written)
+            return psi.canonical_ids(self.table.people, form)
         except (AlignmentError, SchemaError) as error:
             if self.table.long:  # a server waits for the answer, and hears this
                 raise PartyError(

@@ -386,7 +386,7 @@ def public_part(schema: Any) -> dict[str, Any]:
     person, and its note. Whether people or rows are protected is among it, as the
     statement says so.
     """
-    own = ("person", "rows_are_people", "note")
+    own = ("person", "person_written", "rows_are_people", "note")
     return {key: value for key, value in schema.to_dict().items() if key not in own} | {
         "unit": schema.unit
     }
