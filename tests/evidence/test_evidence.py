@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from dp_accounting.dp_event import DiscreteLaplaceDpEvent, DpEvent, GaussianDpEvent
 from evidence_cases import NAMES, restated, two_holders
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -49,6 +50,7 @@ from understudy.ground.errors import (
     PrivacyError,
     UnderstudyError,
 )
+from understudy.privacy.accounts.events import DiscreteGaussian, event_to_json
 from understudy.runtime import certificates
 
 DCAT_AP = """
@@ -297,6 +299,29 @@ def test_each_question_has_an_answer_with_its_place_or_is_left_to_people(
     assert all(answer.source for answer in answers if not answer.open)
     assert any("right at most" in answer.answer for answer in answers)
     assert 0 < sum(answer.open for answer in answers) < len(answers) / 3
+
+
+@pytest.mark.parametrize(
+    ("event", "are_whole"),
+    [
+        (DiscreteGaussian(3.0), True),
+        (DiscreteLaplaceDpEvent(0.5, 1), True),
+        (GaussianDpEvent(2.0), False),
+    ],
+)
+def test_noise_is_called_whole_by_its_mechanism(
+    run: Path, event: DpEvent, are_whole: bool
+) -> None:
+    facts = read_facts(run / "out")
+    use = {"count": 1, "event": event_to_json(event), "words": "noise"}
+    parties = [
+        party | {"uses": party["uses"] | {"insider": [use]}}
+        for party in facts.statement["parties"]
+    ]
+    made = replace(facts, statement={**facts.statement, "parties": parties})
+    said = " ".join(str(answers) for answers in checklists(made))
+    assert ("whole numbers, exactly" in said) is are_whole
+    assert ("drawn as floats" in said) is not are_whole
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\x00", "\u202eabc", "x" * 3000, 7])

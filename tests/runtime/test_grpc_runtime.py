@@ -319,6 +319,18 @@ def test_a_refusal_is_raised_as_what_it_was_and_the_run_goes_on(tmp_path: Path) 
     assert not network.errors
 
 
+def test_a_party_of_no_place_in_the_run_is_not_sent_for_another_invitation(
+    tmp_path: Path,
+) -> None:
+    network = Network(tmp_path, "a", "b")
+    with network.serve(contract_for("a")) as parties:
+        network.start(network.participant("b"), parties.port)
+        network.join_all()
+    refusal = network.errors["b"]
+    assert isinstance(refusal, PartyError)
+    assert "invitation" not in str(refusal)
+
+
 def test_a_party_that_does_not_come_or_not_answer_is_waited_for_and_then_named(
     tmp_path: Path,
 ) -> None:

@@ -16,10 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dp_accounting.dp_event import DiscreteLaplaceDpEvent
+
 from understudy.evidence.facts import BLANK, Facts
 from understudy.privacy.accounts.budget import in_units
+from understudy.privacy.accounts.events import DiscreteGaussian, event_from_json
 from understudy.report.words import template_environment
 
+WHOLE_NOISE = (DiscreteGaussian, DiscreteLaplaceDpEvent)
 NIST = "After NIST SP 800-226: is the claim of differential privacy sound?"
 EUROPE = (
     "After EDPB Opinion 28/2024 and the ICO's guidance: can a person be singled out, "
@@ -194,12 +198,12 @@ def _europe(facts: Facts) -> Iterator[Answer]:
 
 
 def _whole(facts: Facts) -> str:
-    uses = [
-        use["words"]
+    events = [
+        event_from_json(use["event"])
         for party in facts.statement["parties"]
         for use in party["uses"]["insider"]
     ]
-    if all("whole number" in words for words in uses):
+    if all(isinstance(event, WHOLE_NOISE) for event in events):
         return "All noise is drawn as whole numbers, exactly."
     return (
         "Some of the noise is drawn as floats, whose low-order bits could in "

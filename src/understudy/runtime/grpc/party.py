@@ -197,15 +197,11 @@ class ServerConnection:
         )
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return PartyError(f"{self.identity.party}: {reason}")
+        refusal = f"{self.identity.party}: the server refused this party ({reason})."
+        if code is grpc.StatusCode.NOT_FOUND:  # of this run
+            return PartyError(refusal)
         if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED):
-            return PartyError(
-                f"{self.identity.party}: the server refused this party ({reason}). "
-                + (
-                    ""
-                    if "take part" in reason
-                    else "Ask its operator for a new invitation."
-                )
-            )
+            return PartyError(f"{refusal} Ask its operator for a new invitation.")
         return _Broken(_words(code, reason))
 
 

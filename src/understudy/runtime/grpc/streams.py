@@ -235,7 +235,9 @@ class Streams:
             raise _TurnedAway(why)
         link = self.links.get(name)
         if link is None:
-            raise _TurnedAway("this party does not take part in the run")
+            raise _TurnedAway(
+                "this party does not take part in the run", grpc.StatusCode.NOT_FOUND
+            )
         return link
 
     async def _enrol(self, name: str, pem: bytes, request: bytes, context: Any) -> None:
