@@ -303,6 +303,13 @@ def run_text(
             '# target = "…"                      # a column to predict from the others'
         ),
     ]
+    if len(tables) == 2:
+        lines += [
+            '# alignment = "union"               # of other columns: nobody learns who '
+            "is shared",
+            '# products = "encrypted"            # of other columns: no server with a '
+            "holder can read rows",
+        ]
     for name, table in tables.items():
         key = tomli_w.dumps({name: 1}).rpartition(" = ")[0]
         lines += [

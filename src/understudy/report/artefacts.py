@@ -87,6 +87,13 @@ class Artefacts:
         return owners if isinstance(owners, dict) else None
 
     @property
+    def union(self) -> list[str]:
+        """The holders of a run over the union of their people; of others none."""
+        if not isinstance((self.card or {}).get("union"), dict):
+            return []
+        return list(dict.fromkeys((self.owners or {}).values()))
+
+    @property
     def rehearsal(self) -> str:
         """Why nothing of this run is private, in words, by any of its pieces; nothing
         where it was the real thing.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.column import is_unbounded
@@ -23,13 +24,19 @@ from understudy.data.reading.sources import WRITTEN, TableSource, in_database, i
 from understudy.data.schema import Schema
 from understudy.evaluate.comparison import Comparison, compare, evaluate
 from understudy.evaluate.figure import Figure
-from understudy.evaluate.holdings import NOT_OPENED, open_holdings, read_rows
+from understudy.evaluate.holdings import (
+    NOT_OPENED,
+    Holdings,
+    open_holdings,
+    read_rows,
+)
 from understudy.evaluate.other_rows import (
     array_figures,
     concatenate_tables,
     open_arrays,
 )
 from understudy.ground.errors import ConfigError, Effect, UnderstudyError
+from understudy.models.tables.presence import presence_name
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import shown
 from understudy.privacy.accounts.entries import Entry
@@ -156,7 +163,11 @@ def _measure_tables(
         )
         widened_schema = widened_holdout.schema
     uses_run_target = request.target is None and run.target in holdings.schema.names
-    synthetic = fold(cast(Any, run.synthetic), widened_schema)
+    synthetic = cast(Any, run.synthetic)
+    if run.union:
+        holdings = _of_union(holdings)
+        synthetic = _at_all_holders(synthetic, run.union)
+    synthetic = fold(synthetic, widened_schema)
     comparison = compare(
         holdings.real,
         synthetic,
@@ -170,6 +181,24 @@ def _measure_tables(
         losses=holdings.losses,
     )
     return Measured(comparison=comparison)
+
+
+def _of_union(holdings: Holdings) -> Holdings:
+    """Of a run over a union: people at both are compared, and all others took part,
+    too, so that nobody stands for people who did not.
+    """
+    note = (
+        "The run is over all people whom either party has. Those at both are compared "
+        "here, with the synthetic people at both."
+    )
+    return replace(holdings, outsiders=(), notes=(note,))
+
+
+def _at_all_holders(synthetic: pd.DataFrame, holders: Sequence[str]) -> pd.DataFrame:
+    """The rows of people at all of these, without the columns that say so."""
+    names = [presence_name(holder) for holder in holders]
+    rows = synthetic[synthetic[names].all(axis=1)].drop(columns=names)
+    return rows.reset_index(drop=True).convert_dtypes()
 
 
 def _measure_arrays(
