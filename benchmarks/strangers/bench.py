@@ -484,10 +484,10 @@ def atom_figures(
 
     Shares are of the rows with a value. σ of a share is that of the noise on one count
     of the release, as the card says it, and of the draw of so many rows, together:
-    where most cells are missing, the same noise moves a share more. A share that is read from several counts
-    has more noise, so the figure is strict. "(other)" stands for all texts that were
-    not released, and is held against the share of those: real texts that are never
-    drawn.
+    where most cells are missing, the same noise moves a share more. A share that is
+    read from several counts has more noise, so the figure is strict. "(other)" stands
+    for all texts that were not released, and is held against the share of those: real
+    texts that are never drawn.
     """
     real_values = _as_values(real)
     made_values = _as_values(made)

@@ -132,6 +132,41 @@ def test_shared_numbers_are_read_to_their_last_digit_and_noise_alone_says_nothin
     )
 
 
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    ("deviations", "least", "most"), [(0, 0.0, 0.0), (5, 0.75, 1.0), (7, 0.9, 1.0)]
+)
+def test_a_number_is_read_whose_people_stand_out_of_the_noise_of_its_digits(
+    place: int, deviations: int, least: float, most: float
+) -> None:
+    rng = np.random.default_rng(7)
+    noise = 100.0
+    column = TREES[0].fine.columns[place]
+    shared = set()
+    found = set()
+    for _ in range(30):
+        wide = np.arange(column.levels * 3 // 4, column.levels)
+        cells = np.sort(rng.choice(wide, 4, replace=False))
+        lower = column.edges[cells]  # type: ignore[attr-defined]
+        width = column.edges[cells + 1] - lower  # type: ignore[attr-defined]
+        atoms = np.round(lower + width * rng.uniform(0.1, 0.9, 4), 6)
+        others = np.round(lower + width * rng.uniform(0.1, 0.9, (200, 4)), 6)
+        people = int(deviations * noise)
+        numbers = np.concatenate([np.repeat(atoms, people), others.ravel()])
+        frame = pd.DataFrame({column.name: numbers})
+        told = torch.tensor([(place, int(cell)) for cell in cells])
+        (own,) = named_spikes(TREES, told)
+        counts = own.count(own.codes(frame)).double()
+        counts += noise * torch.from_numpy(rng.normal(size=own.shape))
+        held = torch.zeros(column.levels, dtype=torch.float64)
+        held[torch.from_numpy(cells)] = float(people + 200)
+        read = TreesRead(1.0, [held] * 2, [noise] * 2, {}, [])
+        found |= set(own.numbers(counts, noise, read)[:, 1].tolist())
+        shared |= set(atoms.tolist() if deviations else [])
+    assert len(found - shared) <= 1, "a number that nobody has, of 120 cells"
+    assert least * 120 <= len(found & shared) <= most * 120
+
+
 def test_the_upper_bound_is_read_where_many_people_are_on_it() -> None:
     frame = FRAME.assign(float=np.where(np.arange(ROWS) % 2, 4.0, FRAME["float"]))
     last = TREES[0].fine.columns[1].levels - 1

@@ -4,9 +4,10 @@
 Where a number lies in its cell is written in digits, by which two numbers with the
 column's decimals differ, or two floats. Of cells that stand out in fine tables each
 digit is counted by itself, all of them at one price: columns are taken while their
-largest cell stands out of the noise that this leaves. The largest counts of all digits
-of a colour, if they stand out, and not two tables have others as large, are a number.
-Who has another is drawn evenly in the cell.
+largest cell stands out of the noise that this leaves. Who has that number is in a count
+of every digit, so all of them are read together: of a colour, the number whose counts
+have the largest sum, if its people stand out among all numbers that there could be and
+no other number is nearly as likely. Who has another is drawn evenly in the cell.
 
 Guarantee: a person moves one count by 1 for each digit of a column, or none, whatever a
 server chose; digits follow from the public schema, bounds that were found, and the
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Integer, Real
@@ -37,11 +39,14 @@ _COLOURS = 7
 # cells of a column, and those to each side of which one stands out
 _MOST = MOST_SPIKES // _COLOURS
 _AROUND = 4
-# deviations by which a column's largest cell stands out, and a count does; by which the
-# same people's differ
-_LARGEST = 5.0
-_CLEAR = 4.5
-_SAME = 4.0
+# deviations by which a column's largest cell stands out, and others do
+_LARGEST = 4.5
+_SEEN = 3.0
+_SAME = 4.0  # deviations by which the same people's counts differ
+_CANDIDATES = 3  # values of each digit, those with the largest counts
+_LIKELIER = 3.0  # in log-likelihood: of a number over none, and over the second
+# deviations by which the least of so many normal numbers is below their mean
+_LOWEST = (0.0, 0.0, 0.56, 0.85, 1.03, 1.16, 1.27)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,19 +100,10 @@ class Spikes:
         that number: (numbers, 3).
         """
         tables = counts.double().numpy().reshape(len(counts), -1, _COLOURS, BASE)
-        people = tables.max(3).min(0)
-        held = read.tables[self.number].numpy()[self.cells]
-        alike = (
-            tables >= np.maximum(people - _SAME * noise, _CLEAR * noise)[..., None]
-        ).sum(3) > 1
-        places = np.ravel_multi_index(tuple(tables.argmax(3)), (BASE,) * len(tables))
-        clear = (
-            (people > _CLEAR * noise)
-            & (alike.sum(0) < 2)
-            & (places % _COLOURS == np.arange(_COLOURS))
-        )
+        places, people, clear = self._likeliest(tables, max(noise, 1e-9))
         found = np.vectorize(self._number)(self.cells[:, None], places)
         kept = np.where(clear & np.isfinite(found), people, 0.0)
+        held = read.tables[self.number].numpy()[self.cells]
         most = np.maximum(
             kept.sum(1), held - _SAME * math.hypot(noise, read.noise[self.number])
         )
@@ -116,6 +112,60 @@ class Spikes:
             [self.cells[at], found[at, colour], kept.cumsum(1)[at, colour] / most[at]],
             axis=1,
         )
+
+    def _likeliest(
+        self, tables: Floats, noise: float
+    ) -> tuple[Places, Floats, NDArray[np.bool_]]:
+        """Of each cell and colour the place whose digits have the largest sum of
+        counts, its people, and whether these stand out: (cells, colours) each.
+
+        Only places of that colour that a number with the column's decimals has are
+        tried.
+        """
+        digits = len(tables)
+        values = np.argsort(-tables, axis=3, kind="stable")[..., :_CANDIDATES]
+        counts = np.take_along_axis(tables, values, axis=3)
+        # which of its candidates each digit has: (combinations, digits)
+        picks = np.indices((_CANDIDATES,) * digits).reshape(digits, -1).T
+        places = np.zeros((*values.shape[1:3], len(picks)), dtype=np.int64)
+        for digit, pick in enumerate(picks.T):
+            places = places * BASE + values[digit][..., pick]
+        each = np.stack(
+            [counts[digit][..., pick] for digit, pick in enumerate(picks.T)]
+        )
+        sums = np.where(self._may_be(places), each.sum(0), -np.inf)
+
+        order = np.argsort(-sums, axis=2, kind="stable")
+        best = order[..., :1]
+        first, second = np.moveaxis(np.take_along_axis(sums, order[..., :2], 2), 2, 0)
+        own = np.take_along_axis(each, best[None], axis=3)[..., 0]
+        # which is not raised by others with some of the same digits, as a mean is
+        people = own.min(0) + _LOWEST[digits] * noise
+        numbers = math.log(len(self.cells)) + digits * math.log(BASE)
+        least = math.sqrt(2 * (numbers + _LIKELIER) / digits) * noise
+        clear = np.isfinite(first) & (people > least)
+        gap = np.where(np.isfinite(second), first, np.inf) - np.where(
+            np.isfinite(second), second, 0.0
+        )
+        clear &= people * gap > _LIKELIER * noise**2
+        return np.take_along_axis(places, best, axis=2)[..., 0], people, clear
+
+    def _may_be(self, places: Places) -> NDArray[np.bool_]:
+        """Whether there is a number of that colour in these places: (cells, colours,
+        n).
+        """
+        colours = np.arange(_COLOURS)[:, None]
+        found = places % _COLOURS == colours
+        decimals = _decimals(self.column)
+        if decimals is None:
+            return np.asarray(found)
+        low = self.column.edges[self.cells][:, None, None]
+        high = self.column.edges[self.cells + 1][:, None, None]
+        middle = low + (places + 0.5) / BASE ** self.shape[0] * (high - low)
+        numbers = np.round(middle, decimals).ravel()
+        cells = np.broadcast_to(self.cells[:, None, None], places.shape).ravel()
+        same = _places(self.column, cells, numbers).reshape(places.shape) == places
+        return np.asarray(found & same)
 
     def _number(self, cell: int, place: int) -> float:
         """The shortest decimal in this place of a cell, NaN where the column has no
