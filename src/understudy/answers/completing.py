@@ -15,7 +15,7 @@ SchemaError, and nothing is drawn. A row that the model holds to be impossible â
 ConfigError.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -56,15 +56,46 @@ def complete(
     n = len(frame)
     known_codes = known_cells(frame, levels, pieces)
     all_pieces = {j: levels.pieces(j) for j in range(len(levels.sizes))} | dict(pieces)
-    gaps = {j: all_pieces[j] for j, codes in known_codes.items() if (codes < 0).any()}
-    absent = {j: column for j, column in all_pieces.items() if j not in known_codes}
+    gaps = {}
+    absent = {}
+    for j, column_pieces in all_pieces.items():
+        if j not in known_codes:
+            absent[j] = column_pieces
+        elif (known_codes[j] < 0).any():
+            gaps[j] = column_pieces
     to_fill = {**gaps, **absent}
-    whole_levels = {j: column for j, column in to_fill.items() if j not in pieces}
+    whole_levels = {j: to_fill[j] for j in to_fill if j not in pieces}
     model = _without_missing(products.cut(whole_levels), gaps)
-    cells = {j: np.zeros((n, draws), dtype=np.int32) for j in to_fill}
     widths = [model.probabilities[j].shape[1] for j in to_fill]
     row_size = draws * max(widths, default=1)
     posteriors = _posteriors(known_codes, n, products, model, gaps, row_size)
+    shape = (n, draws)
+    cells = _sample_cells(posteriors, model, list(to_fill), shape, rng)
+    source_rows = np.repeat(np.arange(n), draws)
+    columns = list(frame.columns)
+    repeated = frame.loc[:, columns].iloc[source_rows]
+    completed = repeated.reset_index(drop=True)
+    for j, column_pieces in to_fill.items():
+        column = levels.schema.columns[j]
+        uniforms = rng.uniform(n * draws)
+        values = column_pieces.values(cells[j], uniforms.numpy())
+        if j in gaps:
+            is_gap = np.repeat(known_codes[j] < 0, draws)
+            values = _fill_gaps(column, completed[column.name], is_gap, values)
+        completed[column.name] = values
+    return completed.set_axis(repeated.index)
+
+
+def _sample_cells(
+    posteriors: Iterator[tuple[slice, Tensor]],
+    model: Products,
+    columns: Sequence[int],
+    shape: tuple[int, int],
+    rng: Uniform,
+) -> dict[int, Codes]:
+    """The pieces of these columns, row by row and draw by draw: (rows Â· draws,)."""
+    cells = {j: np.zeros(shape, dtype=np.int32) for j in columns}
+    draws = shape[1]
     for rows, posterior in posteriors:
         uniforms = rng.uniform(len(posterior), draws)
         product = pick(posterior, uniforms).flatten()
@@ -72,17 +103,7 @@ def complete(
             probabilities = model.probabilities[j][product]
             level = invert(probabilities, rng.uniform(len(product)))
             codes[rows] = level.reshape(-1, draws).numpy()
-    repeated = frame.loc[:, list(frame.columns)].iloc[np.repeat(np.arange(n), draws)]
-    completed = repeated.reset_index(drop=True)
-    for j, column_pieces in to_fill.items():
-        column = levels.schema.columns[j]
-        uniforms = rng.uniform(n * draws)
-        values = column_pieces.values(cells[j].flatten(), uniforms.numpy())
-        if j in gaps:
-            gap = np.repeat(known_codes[j] < 0, draws)
-            values = _fill_gaps(column, completed[column.name], gap, values)
-        completed[column.name] = values
-    return completed.set_axis(repeated.index)
+    return {j: codes.flatten() for j, codes in cells.items()}
 
 
 @dataclass(frozen=True, eq=False)

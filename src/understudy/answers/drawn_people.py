@@ -82,20 +82,19 @@ def as_drawn(frames: Mapping[str, pd.DataFrame], schema: VisitSchema) -> Drawn:
         times = numbers_of(clock, events[clock.name])
     order = np.lexsort((times, owner))
     events = events.iloc[order].reset_index(drop=True)
-    owner = owner[order]
-    times = times[order]
     numbers = np.bincount(owner, minlength=len(people))
     starts = starts_of(numbers)
     if clock is not None:
         first = schema.person_schema.columns[-2]
         gap = schema.event_schema.columns[-1]
-        begin, steps, fresh = first_and_gaps(times.astype(np.int64), starts)
-        people = people.assign(**{first.name: typed(first, begin, numbers == 0)})
-        events = events.assign(**{gap.name: typed(gap, steps, fresh)})
+        ordered_times = times[order].astype(np.int64)
+        begin, steps, is_first = first_and_gaps(ordered_times, starts)
+        is_missing = numbers == 0
+        people[first.name] = typed(first, begin, is_missing)
+        events[gap.name] = typed(gap, steps, is_first)
     number_column = schema.person_schema.columns[-1]
-    counts = np.minimum(numbers, schema.most_events)
-    counted = people.assign(**{number_column.name: counts})
-    return Drawn(counted, (events,), (starts,))
+    people[number_column.name] = np.minimum(numbers, schema.most_events)
+    return Drawn(people, (events,), (starts,))
 
 
 def broken(sampled: Drawn, schema: VisitSchema) -> list[int]:
@@ -118,19 +117,22 @@ def meets(sampled: Drawn, split: Split) -> NDArray[np.bool_]:
     person_rules = about(schema.rules, schema.person_schema.names)
     for rule in person_rules:
         good &= rule.rows_that_keep(sampled.people, row_columns)
+    other_rules = [rule for rule in schema.rules if rule not in person_rules]
     for kind, part in enumerate(schema.parts):
         names = [column.name for column in part.event_columns]
-        other_rules = [rule for rule in schema.rules if rule not in person_rules]
+        own_names = set(names)
         event_rules = [
-            rule for rule in other_rules if not set(names).isdisjoint(rule.columns)
+            rule for rule in other_rules if not own_names.isdisjoint(rule.columns)
         ]
-        if event_rules:
-            owner = sampled.owners(kind)
-            people = sampled.people.iloc[owner].reset_index(drop=True)
-            rows = pd.concat([people, sampled.events[kind][names]], axis=1)
-            for rule in event_rules:
-                keeps = rule.rows_that_keep(rows, row_columns)
-                good[owner[~keeps]] = False
+        if not event_rules:
+            continue
+        owner = sampled.owners(kind)
+        people = sampled.people.iloc[owner].reset_index(drop=True)
+        events = sampled.events[kind][names]
+        rows = pd.concat([people, events], axis=1)
+        for rule in event_rules:
+            keeps = rule.rows_that_keep(rows, row_columns)
+            good[owner[~keeps]] = False
     if split.condition is not None:
         good &= _meet(split.condition, sampled, split)
     return good
@@ -140,23 +142,27 @@ def _meet(condition: Condition, sampled: Drawn, split: Split) -> NDArray[np.bool
     """Who meets the condition: by an event of each kind; of a kind that they lack,
     whatever one would be like.
     """
-    row_columns = {column.name: column for column in split.schema.row_schema.columns}
+    schema = split.schema
+    row_columns = {column.name: column for column in schema.row_schema.columns}
     distinct_tests = dict.fromkeys(tests(condition))
     condition_tests = [test for test in distinct_tests if not isinstance(test, Order)]
+    n_people = len(sampled.people)
     person_way, person_truths = _ways(condition_tests, sampled.people, row_columns)
-    ways = pd.DataFrame({"person": np.arange(len(person_way))})
-    ways["person_way"] = person_way
+    ways = pd.DataFrame({"person": np.arange(n_people), "person_way": person_way})
     tables = {"person_way": person_truths}
-    for kind, part in enumerate(split.schema.parts):
+    for kind, part in enumerate(schema.parts):
         names = {column.name for column in part.event_columns}
         event_tests = [test for test in condition_tests if test.column in names]
-        if event_tests:
-            name = f"way {kind}"
-            way, tables[name] = _ways(event_tests, sampled.events[kind], row_columns)
-            event_ways = pd.DataFrame({"person": sampled.owners(kind), name: way})
-            ways = ways.merge(event_ways.drop_duplicates(), on="person", how="left")
+        if not event_tests:
+            continue
+        name = f"way {kind}"
+        way, truths = _ways(event_tests, sampled.events[kind], row_columns)
+        tables[name] = truths
+        event_ways = pd.DataFrame({"person": sampled.owners(kind), name: way})
+        distinct_ways = event_ways.drop_duplicates()
+        ways = ways.merge(distinct_ways, on="person", how="left")
     ways = ways.fillna(-1).astype(np.int64)  # −1: the person has no such event
-    good = np.zeros(len(sampled.people), dtype=np.bool_)
+    good = np.zeros(n_people, dtype=np.bool_)
     for _, alike in ways.groupby(list(tables)):
         truth: dict[Test | Order, bool] = {}
         for name, truths in tables.items():
@@ -164,7 +170,7 @@ def _meet(condition: Condition, sampled: Drawn, split: Split) -> NDArray[np.bool
             if index >= 0:
                 truth |= truths[index]
         undecided = left_of(condition, truth)
-        if whatever(undecided, split.schema):
+        if whatever(undecided, schema):
             good[alike["person"]] = True
     return good
 

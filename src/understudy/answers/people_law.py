@@ -253,19 +253,17 @@ class _ConditionedCase:
         cut = kinds.cut(self.pieces)
         kind = torch.arange(len(kinds.weight)) % self.network.kinds
         probabilities = list(cut.probabilities)
+        every = {}
         for column, member in zip(self.last, self.members, strict=True):
             mean = member.means(self._edges(column))  # (pieces, chains)
-            probabilities[column] = (
-                probabilities[column] * mean.T[kind % member.network.chains]
-            )
-        every = {
-            column: np.ones(probabilities[column].shape[1]) for column in self.last
-        }
-        boxes = [{**every, **box} for box in self.case.people[0]]
-        probability, self.conditioned = Products(
-            cut.weight,
-            tuple(probabilities),
-        ).condition_on(boxes)
+            chain = kind % member.network.chains
+            probabilities[column] = probabilities[column] * mean.T[chain]
+            n_pieces = probabilities[column].shape[1]
+            every[column] = np.ones(n_pieces)
+        person_boxes, _ = self.case.people
+        boxes = [{**every, **box} for box in person_boxes]
+        weighted = Products(cut.weight, tuple(probabilities))
+        probability, self.conditioned = weighted.condition_on(boxes)
         return probability
 
     def draw(self, n: int, rng: Uniform) -> Drawn:
@@ -278,15 +276,18 @@ class _ConditionedCase:
             for index, member in zip(self.last, self.members, strict=True)
         ]
         people = _values(self.levels, codes, self.pieces, rng)
+        is_missing = np.zeros(n, dtype=bool)
         for index, number in zip(self.last, numbers, strict=True):
             column = self.levels.schema.columns[index]
-            people[column.name] = typed(column, number.numpy(), np.zeros(n, dtype=bool))
-        starts = tuple(starts_of(number.numpy()) for number in numbers)
-        events = tuple(
-            timed(people, member.events(kind, number, rng), begin, member.schema)
-            for member, number, begin in zip(self.members, numbers, starts, strict=True)
-        )
-        return Drawn(people, events, starts)
+            people[column.name] = typed(column, number.numpy(), is_missing)
+        starts = []
+        tables = []
+        for member, number in zip(self.members, numbers, strict=True):
+            begin = starts_of(number.numpy())
+            events = member.events(kind, number, rng)
+            starts.append(begin)
+            tables.append(timed(people, events, begin, member.schema))
+        return Drawn(people, tuple(tables), tuple(starts))
 
     def _edges(self, column: int) -> Places:
         edges = self.pieces[column].edges

@@ -73,6 +73,10 @@ class EventSet:
         log_chances = [self.products.inside(box) for box in self.boxes]
         return torch.stack(log_chances, 1)
 
+    def chance(self) -> Tensor:
+        """The probability of the set in each state: (states of all chains,)."""
+        return self.chances().exp().sum(1)
+
     def draw(self, state: Tensor, uniform: Uniforms) -> Codes:
         """An event of the set for each of these states, in pieces: (events,
         columns).
@@ -107,16 +111,16 @@ class Walks:
         wanted: bool,
     ) -> None:
         first, onward = network.chain()
-        self.first = first.detach().cpu().double()
-        self.onward = onward.detach().cpu().double()
+        self.first = _plain(first)
+        self.onward = _plain(onward)
         self.states = network.states
         self.wanted = wanted
         shape = (network.chains, network.states)
-        rules_chance = rules.chances().exp().sum(1).clamp(min=_TINY)
-        hit_chance = hit.chances().exp().sum(1)
-        miss_chance = miss.chances().exp().sum(1)
-        self.hit = (hit_chance / rules_chance).view(shape)
-        self.miss = (miss_chance / rules_chance).view(shape)
+        rules_chance = rules.chance().clamp(min=_TINY)
+        hit_chance = hit.chance() / rules_chance
+        miss_chance = miss.chance() / rules_chance
+        self.hit = hit_chance.view(shape)
+        self.miss = miss_chance.view(shape)
         self._look_ahead(network.longest)
 
     def _look_ahead(self, longest: int) -> None:
@@ -155,15 +159,16 @@ class Walks:
         """The state of every event, chain · states + state, and whether it is a hit;
         person by person, in order.
         """
-        starts = number.cumsum(0) - number
+        n_people = len(chain)
         n_events = int(number.sum())
+        starts = number.cumsum(0) - number
         states = torch.empty(n_events, dtype=torch.int64)
         hits = torch.empty(n_events, dtype=torch.bool)
-        active = torch.arange(len(chain))
+        active = torch.arange(n_people)
+        met = torch.full((n_people,), not self.wanted)
         state_weights = self.first[chain]
-        met = torch.full((len(chain),), not self.wanted)
-        steps = int(number.max()) if len(number) else 0
-        for step in range(steps):
+        longest = int(number.max()) if n_people else 0
+        for step in range(longest):
             stays = number[active] > step
             active = active[stays]
             state_weights = state_weights[stays]
@@ -222,7 +227,7 @@ def _with_columns(kinds: Products, member: MixtureOfChains) -> Products:
     """The same with one member's columns, two products in place of one where its events
     have an order.
     """
-    columns, number = (part.detach().cpu().double() for part in member.person_odds())
+    columns, number = map(_plain, member.person_odds())
     repeats = len(kinds.weight) // len(columns)  # products of each kind so far
     columns = columns.repeat(repeats, 1)
     number = number.repeat(repeats, 1)
@@ -235,16 +240,24 @@ def _with_columns(kinds: Products, member: MixtureOfChains) -> Products:
     # people with events, and people without: the last columns tell them apart
     none = number[:, 0]
     some = functional.pad(number[:, 1:], (1, 0))
-    some = some / some.sum(1, keepdim=True).clamp(min=_TINY)
+    total = some.sum(1, keepdim=True)
+    some = some / total.clamp(min=_TINY)
     time_size = column_sizes[-1]
-    missing = _one_hot(time_size - 1, time_size).expand(n, -1)
-    nothing = _one_hot(0, number_size).expand(n, -1)
+    missing = _one_hot(time_size - 1, time_size)
+    nothing = _one_hot(0, number_size)
     shared = [*kinds.probabilities, *other_blocks]
     twice = [torch.cat((block, block)) for block in shared]
-    twice.append(torch.cat((first_time, missing)))
-    twice.append(torch.cat((some, nothing)))
-    weight = torch.cat((kinds.weight * (1 - none), kinds.weight * none))
+    twice.append(torch.cat((first_time, missing.expand(n, -1))))
+    twice.append(torch.cat((some, nothing.expand(n, -1))))
+    with_events = kinds.weight * (1 - none)
+    without_events = kinds.weight * none
+    weight = torch.cat((with_events, without_events))
     return Products(weight, tuple(twice))
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Without a gradient, and in double precision."""
+    return tensor.detach().cpu().double()
 
 
 def _one_hot(level: int, size: int) -> Tensor:
