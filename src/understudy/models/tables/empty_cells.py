@@ -238,13 +238,15 @@ class _Pairs:
         """Independent but for the floor, with the one-way tables that it leaves
         (Deming, Stephan 1940).
         """
-        held = torch.sigmoid(-self.log_odds(self.mean, share, floor)).clamp(min=1e-3)
-        below = torch.where(self.known, (1 - held) * self.at(floor), 0)
-        left = (self.ways[:, None] - below @ self.columns).clamp(min=0)  # (width, m)
-        table = with_margins(self.mean * held, left, self.columns, turns=5)
-        return torch.minimum(
-            table / held, torch.minimum(self.ways[:, None], self.ways[None, :])
+        log_odds = self.log_odds(self.mean, share, floor)
+        elsewhere = torch.sigmoid(-log_odds).clamp(min=1e-3)
+        on_floor = torch.where(self.known, (1 - elsewhere) * self.at(floor), 0)
+        others = self.ways[:, None] - on_floor @ self.columns  # (width, m)
+        table = with_margins(
+            self.mean * elsewhere, others.clamp(min=0), self.columns, turns=5
         )
+        most = torch.minimum(self.ways[:, None], self.ways[None, :])
+        return torch.minimum(table / elsewhere, most)
 
 
 def laws_of_pairs(
@@ -318,19 +320,21 @@ def _functions(
     column's one-way table. And −2 log-likelihood, averaged over these odds, on the
     scale of squares over the noise's: (m, m).
     """
-    held = ways[:, None]
-    scores = (counts - held / 2) * held * weight + (ways / total).clamp(min=TINY).log()
+    people = ways[:, None]
+    prior = (ways / total).clamp(min=TINY).log()
+    scores = (counts - people / 2) * people * weight + prior
     highest = torch.stack([scores[:, own].max(1).values for own in columns.T.bool()], 1)
     odds = (scores - highest @ columns.T).exp()
     sums = odds @ columns
-    left = columns.T @ (counts.square() * weight) @ columns - 2 * columns.T @ (
-        sums.log() + highest
-    )
-    table = held * odds / (sums @ columns.T)
+    log_likelihood = columns.T @ (sums.log() + highest)
+    squares = columns.T @ (counts.square() * weight) @ columns
+    table = people * odds / (sums @ columns.T)
     for _ in range(5):  # proportional fitting, to margins that nearly hold
-        table = table * ways / (columns @ (columns.T @ table)).clamp(min=TINY)
-        table = table * held / (table @ columns @ columns.T).clamp(min=TINY)
-    return table, left
+        down = columns @ (columns.T @ table)
+        table = table * ways / down.clamp(min=TINY)
+        across = table @ columns @ columns.T
+        table = table * people / across.clamp(min=TINY)
+    return table, squares - 2 * log_likelihood
 
 
 def copulas(
@@ -346,15 +350,16 @@ def copulas(
     nodes = torch.linspace(-5.0, 5.0, 201, dtype=ways.dtype, device=ways.device)
     mass = torch.exp(-nodes.square() / 2)
     mass = (mass / mass.sum() * total).sqrt()[:, None]
-    place = torch.arange(columns.shape[1], dtype=ways.dtype, device=ways.device)
+    number = torch.arange(columns.shape[1], dtype=ways.dtype, device=ways.device)
     # of levels, upward
-    ends = torch.special.ndtri((ways.cumsum(0) / total - columns @ place).clamp(0, 1))
+    share_below = (ways.cumsum(0) / total - columns @ number).clamp(0, 1)
+    ends = torch.special.ndtri(share_below)
     # levels that begin where another one ends
     inner = (columns * columns.cumsum(0)).sum(1) > 1
     for shared in correlations:
-        below = torch.special.ndtr(
-            (ends - shared**0.5 * nodes[:, None]) / (1 - shared) ** 0.5
-        )
-        odds = mass * (below - below.roll(1, 1) * inner)  # (nodes, width)
+        gap = ends - shared**0.5 * nodes[:, None]
+        below = torch.special.ndtr(gap / (1 - shared) ** 0.5)
+        begin = below.roll(1, 1) * inner
+        odds = mass * (below - begin)  # (nodes, width)
         yield odds.T @ odds
         yield odds.T @ odds.flip(0)

@@ -135,18 +135,17 @@ class MixtureOfProducts(Network):
         """
         order = torch.argsort(uniform(self.components))
         pick = order[torch.arange(n) % self.components].sort().values  # (n,), rising
-        odds = torch.split(self.odds().detach().cpu().double(), list(self.sizes), 1)
+        all_odds = self.odds().detach().cpu().double()
+        odds = torch.split(all_odds, list(self.sizes), 1)
         levels = latin(pick, odds, uniform)
         if self.target is not None and self.effects is not None:
             own = odds[self.target]
-            chance = odds_by_effects(
-                self.terms(levels), self.effects.detach().cpu().double()
-            )
+            effects = self.effects.detach().cpu().double()
+            by_effects = odds_by_effects(self.terms(levels), effects)
+            mixed = KEPT * own[pick] + (1 - KEPT) * by_effects
             # rising with a component's own odds
-            kinds = torch.argsort(torch.argsort(own[:, -1]))[pick]
-            levels[:, self.target] = evenly(
-                KEPT * own[pick] + (1 - KEPT) * chance, kinds, uniform
-            )
+            kinds = torch.argsort(torch.argsort(own[:, -1]))
+            levels[:, self.target] = evenly(mixed, kinds[pick], uniform)
         return levels[torch.argsort(uniform(n))]
 
     def terms(self, levels: Tensor) -> Tensor:
@@ -197,19 +196,23 @@ def latin(
     """
     n = len(pick)
     components = len(odds[0])
-    share = torch.bincount(pick, minlength=components)
-    before = (share.cumsum(0) - share)[pick]
+    numbers = torch.arange(components)[:, None]
+    rows = torch.bincount(pick, minlength=components)
+    n_before = (rows.cumsum(0) - rows)[pick]
     levels = torch.empty(n, len(odds), dtype=torch.int32)
     for column, own in enumerate(odds):
-        heap = own.cumsum(1)
+        size = own.shape[1]
+        cumulated = own.cumsum(1)
         # rises over all components
-        heap = heap / heap[:, -1:] + torch.arange(components)[:, None]
-        place = torch.empty(n, dtype=torch.int64)
+        rising = cumulated / cumulated[:, -1:] + numbers
         # in a random order within each component
-        place[torch.argsort(pick + uniform(n))] = torch.arange(n)
-        draw = _below_one((place - before + uniform(n)) / share[pick])
-        found = torch.searchsorted(heap.flatten(), pick + draw, right=True)
-        levels[:, column] = (found - pick * own.shape[1]).clamp(0, own.shape[1] - 1)
+        order = torch.argsort(pick + uniform(n))
+        place = torch.empty(n, dtype=torch.int64)
+        place[order] = torch.arange(n)
+        stratum = place - n_before + uniform(n)
+        draw = _below_one(stratum / rows[pick])
+        found = torch.searchsorted(rising.flatten(), pick + draw, right=True)
+        levels[:, column] = (found - pick * size).clamp(0, size - 1)
     return levels
 
 
@@ -228,11 +231,13 @@ def evenly(odds: Tensor, kinds: Tensor, uniform: Callable[[int], Tensor]) -> Ten
     and in the order of their odds, take multiples of the golden section, spread evenly:
     so each kind, and all together, are near their odds.
     """
-    draw = torch.empty(len(odds), dtype=torch.float64)
     order = torch.argsort(kinds + _below_one(odds[:, -1]))
     golden_section = 0.5 * (5**0.5 - 1)
-    draw[order] = (torch.arange(len(odds)) * golden_section + uniform(1)) % 1
-    return (odds.cumsum(1)[:, :-1] <= draw[:, None]).sum(1).int()
+    multiples = torch.arange(len(odds)) * golden_section
+    draw = torch.empty(len(odds), dtype=torch.float64)
+    draw[order] = (multiples + uniform(1)) % 1
+    is_below = odds.cumsum(1)[:, :-1] <= draw[:, None]
+    return is_below.sum(1).int()
 
 
 def _below_one(numbers: Tensor) -> Tensor:

@@ -63,12 +63,16 @@ def pair_strength(tables: NoisyMarginals) -> Tensor:
     """
     columns = tables.columns
     expected = torch.outer(tables.ways, tables.ways).clamp(min=1 / tables.people)
-    known = (tables.weight > 0) & (columns @ columns.T == 0)
-    gap = torch.where(known, tables.plain(tables.target).clamp(min=0) - expected, 0)
-    squares = columns.T @ (gap.square() / expected) @ columns
-    levels = (columns.T @ (tables.ways > 0).to(columns.dtype) - 1).clamp(min=1)
-    fewest = torch.minimum(levels[:, None], levels)
-    return (squares / fewest).clamp(max=1).sqrt().cpu()
+    estimated = tables.plain(tables.target).clamp(min=0)
+    is_measured = tables.weight > 0
+    is_apart = columns @ columns.T == 0
+    gap = torch.where(is_measured & is_apart, estimated - expected, 0)
+    chi_squared = columns.T @ (gap.square() / expected) @ columns
+    is_present = (tables.ways > 0).to(columns.dtype)
+    freedom = (columns.T @ is_present - 1).clamp(min=1)
+    fewest = torch.minimum(freedom[:, None], freedom)
+    v_squared = (chi_squared / fewest).clamp(max=1)
+    return v_squared.sqrt().cpu()
 
 
 def strongest_triples(
@@ -92,13 +96,14 @@ def strongest_triples(
             cells, noise, tables.people
         )
 
-    pairs = [
-        pair for pair in sorted((min(pair), max(pair)) for pair in among) if fits(*pair)
-    ]
-    strongest = sorted(pairs, key=lambda pair: -min(told[pair[0]], told[pair[1]]))[
-        :wanted
-    ]
-    return torch.tensor(sorted(strongest), dtype=torch.int64).reshape(-1, 2)
+    def weaker(pair: tuple[int, int]) -> float:
+        return min(told[pair[0]], told[pair[1]])
+
+    ordered = sorted((min(pair), max(pair)) for pair in among)
+    pairs = [pair for pair in ordered if fits(*pair)]
+    strongest = sorted(pairs, key=lambda pair: -weaker(pair))
+    chosen = sorted(strongest[:wanted])
+    return torch.tensor(chosen, dtype=torch.int64).reshape(-1, 2)
 
 
 def is_worth_its_cells(cells: int, noise: float, people: float) -> bool:
@@ -123,10 +128,9 @@ def information(
     for column, block in enumerate(blocks):
         joint = plain[block, blocks[target]].clamp(min=1e-9)
         joint = joint / joint.sum()
-        apart = torch.outer(joint.sum(1), joint.sum(0))
-        found.append(
-            float((joint * (joint / apart).log()).sum()) if column != target else 0.0
-        )
+        independent = torch.outer(joint.sum(1), joint.sum(0))
+        bits = joint * (joint / independent).log()
+        found.append(0.0 if column == target else float(bits.sum()))
     return found
 
 
@@ -143,14 +147,14 @@ def halves(tables: NoisyMarginals, sizes: Sequence[int]) -> Tensor:
     upper = list[Tensor]()
     for block, size in zip(blocks_of(sizes), sizes, strict=True):
         share = ways[block] / ways[block].sum().clamp(min=1e-9)
-        off = (share.cumsum(0)[: max(1, size - 1)] - 0.5).abs()
-        one_off = float((share.max() - 0.5).abs())
+        below = share.cumsum(0)[: max(1, size - 1)]
+        off = (below - 0.5).abs()
+        commonest_off = float((share.max() - 0.5).abs())
         levels = torch.arange(size)
-        upper.append(
-            levels == share.argmax()
-            if one_off < float(off.min())
-            else levels > off.argmin()
-        )
+        if commonest_off < float(off.min()):
+            upper.append(levels == share.argmax())
+        else:
+            upper.append(levels > off.argmin())
     return torch.cat(upper)
 
 
@@ -178,29 +182,29 @@ def strongest_threes(
     signs = members * torch.where(upper, 1.0, -1.0)[:, None]
     plain = tables.plain(tables.target).cpu().double()
     people = float(tables.people)
-    both = signs.T @ plain @ signs
-    loudness = members.T @ pairs_noise.cpu().double() ** 2 @ members
     single = signs.T @ tables.ways.cpu().double()
+    products = signs.T @ plain @ signs
+    variance = members.T @ pairs_noise.cpu().double() ** 2 @ members
+
     every = torch.combinations(torch.arange(len(sizes)), 3)
-    pairs, loud = (
-        torch.stack([of[tuple(every[:, two].T)] for two in _TWO], 1)
-        for of in (both, loudness)
-    )
+    places = [tuple(every[:, two].T) for two in _TWO]
+    pairs = torch.stack([products[place] for place in places], 1)
+    pairs_variance = torch.stack([variance[place] for place in places], 1)
+    third = single[every].flip(1)  # the third column of each of these pairs
+    expected_variance = (pairs_variance * third**2).sum(1)
     beyond = sums / people - _without_effect(single[every], pairs)
-    # the third column of each of these pairs
-    told = (loud * single[every].flip(1) ** 2).sum(1)
-    clear = beyond.abs() > deviations * (noise**2 + people + told).sqrt() / people
+    chance = (noise**2 + people + expected_variance).sqrt() / people
+    is_clear = beyond.abs() > deviations * chance
+
     order = beyond.abs().argsort(descending=True)
     chosen: list[list[int]] = []
-    for columns in every[order[clear[order]]].tolist():
-        echo = any(len({*columns, *one}) < 5 for one in (*chosen, *besides))
-        if len(chosen) < wanted and not echo:
-            cells = math.prod(sizes[column] for column in columns)
-            chosen += (
-                [columns]
-                if is_worth_its_cells(cells, cells_noise, tables.people)
-                else []
-            )
+    for columns in every[order[is_clear[order]]].tolist():
+        if len(chosen) == wanted:
+            break
+        is_echo = any(len({*columns, *one}) < 5 for one in (*chosen, *besides))
+        cells = math.prod(sizes[column] for column in columns)
+        if not is_echo and is_worth_its_cells(cells, cells_noise, tables.people):
+            chosen.append(columns)
     return torch.tensor(sorted(chosen), dtype=torch.int64).reshape(-1, 3)
 
 
@@ -209,19 +213,18 @@ def _without_effect(single: Tensor, both: Tensor) -> Tensor:
     3), and no further effect.
     """
     sign = torch.tensor([-1.0, 1.0], dtype=single.dtype)
+    signs = torch.outer(sign, sign)
     cells = torch.full((len(single), 2, 2, 2), 1 / 8, dtype=single.dtype)
     pairs = []
     for number, (one, other) in enumerate(_TWO):
-        lone = (
-            single[:, one, None, None] * sign[:, None]
-            + single[:, other, None, None] * sign
-        )
-        pairs.append(
-            (
-                (1 + lone + both[:, number, None, None] * torch.outer(sign, sign)) / 4
-            ).clamp(min=1e-9)
-        )
+        first = single[:, one, None, None] * sign[:, None]
+        second = single[:, other, None, None] * sign
+        product = both[:, number, None, None] * signs
+        pair = (1 + (first + second) + product) / 4
+        pairs.append(pair.clamp(min=1e-9))
     for _ in range(40):
         for pair, axis in zip(pairs, (3, 2, 1), strict=True):
-            cells = cells * (pair / cells.sum(axis).clamp(min=1e-9)).unsqueeze(axis)
-    return torch.einsum("nabc,a,b,c->n", cells, sign, sign, sign) / cells.sum((1, 2, 3))
+            scale = pair / cells.sum(axis).clamp(min=1e-9)
+            cells = cells * scale.unsqueeze(axis)
+    products = torch.einsum("nabc,a,b,c->n", cells, sign, sign, sign)
+    return products / cells.sum((1, 2, 3))
