@@ -283,14 +283,14 @@ def short_fits() -> Iterator[None]:
     )
     changed |= {OfferedGram.added: few, Generator.classifier: {"rows": 2_000}}
     changed |= {target_effects.with_effects: {"rows": 1_000}}
+    changed |= {smooth_laws.smooth_laws: {"looks": 1}}
+    changed |= {smooth_laws._Systems.least: {"steps": 4}}
     with pytest.MonkeyPatch.context() as patch:
         for function, defaults in changed.items():
             for name, value in defaults.items():
                 patch.setitem(function.__kwdefaults__, name, value)
         patch.setattr(counted, "_CLASSIFIER_ROWS", 2_000)
         patch.setattr(released, "_STEPS", 20)
-        for name, few in (("_STEPS", 4), ("_TURNS", 1)):
-            patch.setattr(smooth_laws, name, few)
         yield
 
 
@@ -448,7 +448,7 @@ def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     from understudy.evaluate.audit import auditing, bounds
     from understudy.models.tables import smooth_laws
 
-    for name, few in (("_STEPS", 4), ("_TURNS", 1)):
-        monkeypatch.setattr(smooth_laws, name, few)
+    monkeypatch.setitem(smooth_laws.smooth_laws.__kwdefaults__, "looks", 1)
+    monkeypatch.setitem(smooth_laws._Systems.least.__kwdefaults__, "steps", 4)
     monkeypatch.setattr(auditing, "MIN_TRIALS", 10)
     monkeypatch.setattr(bounds, "_LOG_NOISE_WIDTH", 0.25)

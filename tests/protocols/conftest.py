@@ -20,7 +20,11 @@ def few_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Effects on a target are fitted to few drawn rows, smooth laws in few steps; how
     well is tested with the fits.
     """
-    defaults = target_effects.with_effects.__kwdefaults__
-    monkeypatch.setitem(defaults, "rows", 1_000)
-    for name, few in (("_STEPS", 4), ("_TURNS", 1)):
-        monkeypatch.setattr(smooth_laws, name, few)
+    few = {
+        target_effects.with_effects: {"rows": 1_000},
+        smooth_laws.smooth_laws: {"looks": 1},
+        smooth_laws._Systems.least: {"steps": 4},
+    }
+    for function, defaults in few.items():
+        for name, value in defaults.items():
+            monkeypatch.setitem(function.__kwdefaults__, name, value)

@@ -53,54 +53,87 @@ Places = NDArray[np.int64]
 # noise alone does once in 740 counts. With 2.5 it widens columns by a dozen cells
 # (tests/models/test_atoms.py)
 CLEAR = 3.0
-_AROUND = 4  # leaves to each side, over all but one of which a first spike stands out
-# deviations by which it does: a law fitted to thousands of people in one leaf does not
-# come back (`days_since` of benchmarks/strangers, 31 σ off)
-_PEAK = 8.0
-_ROUNDS = 3  # of looking for spikes
-_TURNS = 3  # of looking for ends
-_BIN = 0.25  # length of a bin on a scale
-_MOST_BINS = 96
-_FEWEST_BINS = 8
-_SPARED = 2.0  # deviations: with fewer people besides spikes, all are in these
-# deviations of one count: likewise, where counts of these spikes alone leave no more
-_BESIDE = 2.5
-# in log-likelihood: by so much more, even bins are taken, as they have no long tails
-_CURVED = 3.0
-_EVEN = 1.0  # of those lengths, a bin of even numbers
-# κ, τ
-_BENDS = 1.5
-_BEND = 0.3
-_NOBODY = 0.5  # ε
-# with fewer deviations of people beyond, the exponent of a tail, at least
-_FEW = 1.5
-_FALL = 1.35
-_SURE = 0.3  # σ: so well the number of people is known, at best
-# steps of Newton's method, at most, and what the last one gains
-_STEPS = 60
-_STOP = 0.01
-_PAST = 0.1  # of all people, past an end at most
-# ρ, θ, and s of an end, and of a round one
-_STEEP = 0.05
-_THIN = 0.5
-_SLACK = 1.5
-_ROUND = 4.0
-# of the highest density, so that no tail begins there, and cells before such an end
-_FLAT = 0.2
-_CELLS = 8
-# deviations of people before a sharp end, by which it is found, and places tried
-_WINDOW = 15.0
-_ENDS = 200
-# of the logarithm of a density over that window, towards a sharp end
-_RISES = (0.0, 0.7)
-# of the law's people past a sharp end, at most: deviations, and of all
-_MOST_INWARD = 2.0
-_PART_INWARD = 0.05
-_NARROW = 1e-6  # of that window, left before an end at least
-_TAIL = 2.0  # in log-likelihood: by so much more, a law that falls is believed
-_INWARD = 1.2
-_ALONE = 1.2  # deviations more, by which a node stands out where nobody else is
-_MOST_NODES = 8192  # a layer of more says little about a smooth law
+
+
+@dataclass(frozen=True)
+class LawSettings:
+    """The likelihood of a law and of its spikes; σ is the noise of one count. Values
+    were chosen on further draws of the columns in `benchmarks/numbers/tails.py`, but
+    where another source is named.
+
+    bends, bend: κ and τ, Student's law of what bends. nobody: ε, what people in a bin
+    cost, as far as there are σ of them. bin_length: on a scale. even_margin: by so much
+    more log-likelihood even bins are taken, as these have no long tails.
+
+    peak: σ by which a first spike stands out of the leaves around it; a law fitted to
+    thousands of people in one leaf does not come back (`days_since` of
+    benchmarks/strangers, 31 σ off). alone: σ more for a spike where nobody else is.
+    spared: with fewer deviations of people besides spikes, all are in these. beside:
+    likewise, with fewer σ, where counts of these spikes alone leave no more.
+
+    tail_people, tail_exponent: with fewer σ of people beyond, the exponent of a tail is
+    so much at least: above 1, so that it has a mean. total: σ; so well the number of
+    people is known, at best.
+    """
+
+    bends: float = 1.5
+    bend: float = 0.3
+    nobody: float = 0.5
+    bin_length: float = 0.25
+    even_margin: float = 3.0
+    peak: float = 8.0
+    alone: float = 1.2
+    spared: float = 2.0
+    beside: float = 2.5
+    tail_people: float = 1.5
+    tail_exponent: float = 1.35
+    total: float = 0.3
+
+
+@dataclass(frozen=True)
+class EndSettings:
+    """Where a law ends (benchmarks/numbers/NOTES.md: quantiles far out before and after
+    ends were found).
+
+    past: of all people, beyond an end at most. steep, thin (ρ, θ): how steeply a law
+    falls, and how much of it goes on, where an end needs evidence.
+    slack, round_slack (s): in log-likelihood, of any end and of zero and powers of ten.
+    flat: of the highest density, shortly before an end at which no tail begins.
+    cells: before a round end, which 0 and 1 are not of small counts.
+    """
+
+    past: float = 0.1
+    steep: float = 0.05
+    thin: float = 0.5
+    slack: float = 1.5
+    round_slack: float = 4.0
+    flat: float = 0.2
+    cells: int = 8
+
+
+@dataclass(frozen=True)
+class SharpEndSettings:
+    """Where a law ends that does not fall towards its end, as of ages and rates
+    (benchmarks/strangers/NOTES.md).
+
+    window: σ of people before the end by whom it is found. rises: slopes of the
+    logarithm of a density over that window that are tried.
+    past, past_share: of the law's people beyond, at most, in σ and of all.
+    tail: by so much more log-likelihood a law that falls is believed. slack: how much
+    less likely than the likeliest an end may be that is further in.
+    """
+
+    window: float = 15.0
+    rises: tuple[float, ...] = (0.0, 0.7)
+    past: float = 2.0
+    past_share: float = 0.05
+    tail: float = 2.0
+    slack: float = 1.2
+
+
+_LAW = LawSettings()
+_ENDS = EndSettings()
+_SHARP = SharpEndSettings()
 
 
 class Counted(NamedTuple):
@@ -136,14 +169,15 @@ class Ordered:
     last: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sure = max(self.sure, _SURE * self.noise)
+        self.sure = max(self.sure, _LAW.total * self.noise)
         self.last = self.layers[-1].double().numpy()
         trees = []
         for depth, layer in enumerate(self.layers):
             places = torch.arange(len(layer) + 1) * self.fan ** (
                 len(self.layers) - 1 - depth
             )
-            if len(layer) <= _MOST_NODES:
+            # a layer of more says little about a smooth law
+            if len(layer) <= 8192:
                 trees.append(
                     Counted(places.clamp(max=len(self.last)), layer, self.noise)
                 )
@@ -158,11 +192,9 @@ class Ordered:
 
     def peaks(self) -> Floats:
         """By how many people those leaves that stand out exceed all others around."""
-        padded = np.pad(self.last, _AROUND)
-        around = np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1)
-        second_largest = np.sort(around, axis=1)[:, -2]
+        second_largest = np.sort(neighbours(self.last), axis=1)[:, -2]
         more = self.last - second_largest
-        return np.where(more > _PEAK * self.noise, more, 0.0)
+        return np.where(more > _LAW.peak * self.noise, more, 0.0)
 
     def scales(self) -> tuple[Floats, Floats, Floats]:
         """Where the edges lie on the scales that are tried: about the median, about
@@ -192,7 +224,7 @@ class Ordered:
         return (
             np.arcsinh((edges - middle) / about),
             np.arcsinh(edges / small),
-            edges / (_EVEN * about),
+            edges / about,
         )
 
 
@@ -217,7 +249,7 @@ class Law:
         self.stop = stop
         first = float(scale[start])
         last = float(scale[stop])
-        bins = max(_FEWEST_BINS, min(_MOST_BINS, math.ceil((last - first) / _BIN)))
+        bins = min(max(8, math.ceil((last - first) / _LAW.bin_length)), 96)
         self.bins = np.linspace(first, last, bins + 1)
         self.logs = np.zeros(bins)
         self.parts = [self._shares(places) for places, _, _ in column.counted]
@@ -279,7 +311,7 @@ class Law:
         variance = column.noise**2
         below, many = (np.append(0, np.cumsum(part)) for part in (spikes, spikes > 0))
         rest = column.sure**2 + many[-1] * variance
-        self.spared = _SPARED * math.sqrt(rest) if many[-1] else 0.0
+        self.spared = _LAW.spared * math.sqrt(rest) if many[-1] else 0.0
         self.square = np.full((len(self.logs), len(self.logs)), 1 / rest)
         self.linear = np.full(len(self.logs), (column.total - below[-1]) / rest)
         for share, (places, counts, noise) in zip(
@@ -302,7 +334,7 @@ class Law:
         if others.sum() < self.spared:
             found = self.spikes
         elif self.column.total - alone.sum() < min(
-            self.spared, _BESIDE * self.column.noise
+            self.spared, _LAW.beside * self.column.noise
         ):
             found = alone
         scaled: Floats = found * (self.column.total / max(found.sum(), 1e-9))
@@ -313,7 +345,7 @@ class Law:
         middle = (self.scale[:-1] + self.scale[1:]) / 2
         about = np.clip(np.searchsorted(self.bins, middle) - 1, 0, len(self.logs) - 1)
         alone = np.exp(self.logs)[about] < self.column.noise
-        clear = clearly(len(more)) + np.where(alone, _ALONE, 0)
+        clear = clearly(len(more)) + np.where(alone, _LAW.alone, 0)
         return np.where(more > clear * self.column.noise, more, 0.0)
 
     def fall(self) -> None:
@@ -329,10 +361,14 @@ class Law:
             middle = side * self.bins[1:-1][::side]
             beyond = np.exp(logs)[::-1].cumsum()[::-1]
             near = np.flatnonzero(
-                (beyond[1:] >= _FEW * self.column.noise) | (middle < 1)
+                (beyond[1:] >= _LAW.tail_people * self.column.noise) | (middle < 1)
             )
             far = int(near[-1]) if len(near) else 0
-            least = _FALL * float(self.bins[1] - self.bins[0]) * np.arange(len(logs))
+            least = (
+                _LAW.tail_exponent
+                * float(self.bins[1] - self.bins[0])
+                * np.arange(len(logs))
+            )
             fallen = np.minimum.accumulate((logs + least)[far:]) - least[far:]
             self.logs = np.concatenate([logs[:far], fallen])[::side]
 
@@ -360,14 +396,15 @@ class Law:
         if side > 0:
             tens = np.append(False, tens[:-1])  # the last cell within is that number
         ends = np.flatnonzero(
-            (past > 1e-9) & (past < np.where(tens, 2 * _PAST, _PAST) * held[-1])
+            (past > 1e-9)
+            & (past < np.where(tens, 2 * _ENDS.past, _ENDS.past) * held[-1])
         )
         ends = ends[ends > 0]
         if not len(ends):
             return leaves
-        begin = np.minimum(np.searchsorted(near, near[ends] - _BIN), ends - 2).clip(
-            min=0
-        )
+        begin = np.minimum(
+            np.searchsorted(near, near[ends] - _LAW.bin_length), ends - 2
+        ).clip(min=0)
         past = past[ends]
         before = held[ends] - held[begin]
         gain, outside = self._gains(side, held, smooth, ends, begin)
@@ -376,13 +413,15 @@ class Law:
             tens = tens[ends]
             thin = tens | (
                 past * (near[ends] - near[begin])
-                < _THIN * before * (near[-1] - near[ends])
+                < _ENDS.thin * before * (near[-1] - near[ends])
             )
             slack = (
-                np.full(len(ends), -_SLACK) if again else np.where(tens, _ROUND, _SLACK)
+                np.full(len(ends), -_ENDS.slack)
+                if again
+                else np.where(tens, _ENDS.round_slack, _ENDS.slack)
             )
-            likely = (steep < 1) & (past < _PAST * held[-1])
-            likely &= gain > np.log(steep / _STEEP).clip(min=0) - np.where(
+            likely = (steep < 1) & (past < _ENDS.past * held[-1])
+            likely &= gain > np.log(steep / _ENDS.steep).clip(min=0) - np.where(
                 thin, slack, -np.abs(slack)
             )
         inside = smooth[ends] - smooth[begin]
@@ -390,10 +429,10 @@ class Law:
         highest = (
             np.exp(self.logs) / np.diff(np.interp(self.bins, self.scale, column.edges))
         ).max()
-        many = inside > _FLAT * highest * (values[ends] - values[begin])
-        sharp = tens & (not again) & (many | (spike > past)) & (outside > -_SLACK)
+        many = inside > _ENDS.flat * highest * (values[ends] - values[begin])
+        sharp = tens & (not again) & (many | (spike > past)) & (outside > -_ENDS.slack)
         # 0 and 1 tell nothing of who is above
-        sharp &= (ends > _CELLS) & (values[ends - 1] != 0)
+        sharp &= (ends > _ENDS.cells) & (values[ends - 1] != 0)
         likely |= sharp
         if not likely.any():
             return leaves
@@ -482,8 +521,8 @@ class Law:
         people = self.people()[::side]
         spikes = (self.spikes > 0)[::side]
         held = np.append(0, np.cumsum(people))
-        window = min(_WINDOW * column.noise, held[-1] / 2)
-        least = held[-1] - min(_MOST_INWARD * column.noise, _PART_INWARD * held[-1])
+        window = min(_SHARP.window * column.noise, held[-1] / 2)
+        least = held[-1] - min(_SHARP.past * column.noise, _SHARP.past_share * held[-1])
         inner = np.flatnonzero(spikes)
         first = max(
             int(inner[-1]) + 1 if len(inner) else 0, int(np.searchsorted(held, least))
@@ -491,7 +530,7 @@ class Law:
         begin = int(np.searchsorted(held, held[-1] - window, side="right")) - 1
         begin = max(min(begin, stop - 2), 0)
         first = max(first, begin + 1)
-        ends = np.unique(np.linspace(first, stop, _ENDS).astype(np.int64))
+        ends = np.unique(np.linspace(first, stop, 200).astype(np.int64))
         if first >= stop:
             return stop
 
@@ -507,9 +546,10 @@ class Law:
             for part in (np.where(own, 0.0, people), spikes)
         )
         shapes = [
-            np.append(0, np.cumsum(length * np.exp(rise * inside))) for rise in _RISES
+            np.append(0, np.cumsum(length * np.exp(rise * inside)))
+            for rise in _SHARP.rises
         ]
-        ends = ends[shapes[0][ends] > _NARROW]
+        ends = ends[shapes[0][ends] > 1e-6]
         if not len(ends):
             return stop
         likely = np.zeros((len(shapes), len(ends)))
@@ -538,12 +578,18 @@ class Law:
                 sums += scale * product[node] - scale**2 / 2 * square[node]
                 sums += heard[cut] * last * (rest[cut] - last / 2)
         best = likely.max(0)
-        if best.max() < by_law - _TAIL:
+        if best.max() < by_law - _SHARP.tail:
             return stop
-        likeliest = best >= best.max() - _INWARD
+        likeliest = best >= best.max() - _SHARP.slack
         if stop == leaves and likeliest[-1]:  # a bound is as good an end
             return stop
         return int(ends[likeliest].min())
+
+
+def neighbours(leaves: Floats, each_side: int = 4) -> Floats:
+    """Each leaf's people amid those of so many leaves to each side: (leaves, …)."""
+    padded = np.pad(leaves, each_side)
+    return np.lib.stride_tricks.sliding_window_view(padded, 2 * each_side + 1)
 
 
 def clearly(nodes: int) -> float:
@@ -551,8 +597,13 @@ def clearly(nodes: int) -> float:
     return math.sqrt(2 * math.log(max(nodes, 2)))
 
 
-def smooth_laws(columns: Sequence[Ordered]) -> list[tuple[Floats, Floats]]:
-    """The people of each leaf of each column, `total` in all, and in spikes alone."""
+def smooth_laws(
+    columns: Sequence[Ordered], *, looks: int = 3
+) -> list[tuple[Floats, Floats]]:
+    """The people of each leaf of each column, `total` in all, and in spikes alone.
+
+    Spikes are looked for in three fits, ends in so many `looks`.
+    """
     scales = [column.scales() for column in columns]
     whole = [
         [Law(one, scale, scale, 0, len(one.last), one.peaks()) for scale in own[:2]]
@@ -560,7 +611,7 @@ def smooth_laws(columns: Sequence[Ordered]) -> list[tuple[Floats, Floats]]:
     ]
     fit([law for laws in whole for law in laws])
     best = [min(laws, key=lambda law: law.left) for laws in whole]
-    for _ in range(_ROUNDS):
+    for _ in range(3):
         changed = []
         for law in best:
             spikes = law.standing_out()
@@ -571,7 +622,7 @@ def smooth_laws(columns: Sequence[Ordered]) -> list[tuple[Floats, Floats]]:
         fit(changed)
     for law in best:
         law.fall()
-    for turn in range(_TURNS):
+    for turn in range(looks):
         fresh: dict[int, list[Law]] = {}
         for j, law in enumerate(best):
             start, stop = _support(law, again=turn > 0)
@@ -585,7 +636,10 @@ def smooth_laws(columns: Sequence[Ordered]) -> list[tuple[Floats, Floats]]:
         fit([law for laws in fresh.values() for law in laws])
         for j, laws in fresh.items():
             best[j] = min(
-                laws, key=lambda law: law.left + _CURVED * (law.scale is scales[j][2])
+                laws,
+                key=lambda law: (
+                    law.left + _LAW.even_margin * (law.scale is scales[j][2])
+                ),
             )
             best[j].fall()
     inward: dict[int, Law] = {}
@@ -673,16 +727,18 @@ class _Systems:
             .sum(1)
         )
         return (
-            left + _BENDS * torch.log1p((bends / _BEND) ** 2).sum(1) + _NOBODY * nobody
+            left
+            + _LAW.bends * torch.log1p((bends / _LAW.bend) ** 2).sum(1)
+            + _LAW.nobody * nobody
         )
 
     def step(self, logs: Tensor, damp: Tensor) -> Tensor:
         people = logs.exp()
         bends = self.there * logs.diff(n=2, dim=1)
-        weight = self.there * 2 * _BENDS / (_BEND**2 + bends**2)
+        weight = self.there * 2 * _LAW.bends / (_LAW.bend**2 + bends**2)
         few = people / self.noise
         slope = people * ((self.square @ people[..., None])[..., 0] - self.linear)
-        slope = slope + _bent(weight * bends) + _NOBODY * few * torch.exp(-few)
+        slope = slope + _bent(weight * bends) + _LAW.nobody * few * torch.exp(-few)
         hessian = people[:, :, None] * self.square * people[:, None, :]
         diagonal = hessian.diagonal(dim1=1, dim2=2)
         diagonal += _around(weight, (1.0, 4.0, 1.0))
@@ -698,12 +754,17 @@ class _Systems:
         found = torch.where((wrong == 0)[:, None], found, 0.0)
         return logs - found.clamp(-2, 2)
 
-    def least(self, logs: Tensor) -> tuple[Tensor, Tensor]:
+    def least(
+        self, logs: Tensor, *, steps: int = 60, tolerance: float = 0.01
+    ) -> tuple[Tensor, Tensor]:
+        """The logarithms with the least left, and what is left, after Newton's `steps`
+        at most, or once one gains less than the tolerance.
+        """
         now = self.off(logs)
         damp = torch.full_like(now, 1e-3)
         tries = torch.zeros_like(now)
         going = torch.arange(len(logs))
-        for _ in range(_STEPS):
+        for _ in range(steps):
             own = self.some(going) if len(going) < len(logs) else self
             tried = own.step(logs[going], damp[going])
             off = own.off(tried)
@@ -715,7 +776,7 @@ class _Systems:
                 better, (damp[going] / 3).clamp(min=1e-9), damp[going] * 4
             )
             tries[going] = torch.where(better, 0.0, tries[going] + 1)
-            done = torch.where(better, gain < _STOP, tries[going] >= 8)
+            done = torch.where(better, gain < tolerance, tries[going] >= 8)
             going = going[~done]
             if not len(going):
                 break
