@@ -457,15 +457,23 @@ def _cell_means(kept: Directions, third: Released, people: Tensor, bits: int) ->
     Gaussian that is cut there.
     """
     cells = 1 << bits
-    positive = (torch.arange(cells)[:, None] >> torch.arange(bits)) & 1
+    n_classes = len(people) // cells
+    cell = torch.arange(cells)[:, None]
+    positive = (cell >> torch.arange(bits)) & 1
     signs = 2.0 * positive - 1
-    half_normal_means = (kept.values[:bits] * 2 / math.pi).sqrt()
+    variances = kept.values[:bits]
+    half_normal_means = (variances * 2 / math.pi).sqrt()
+    cell_means = signs * half_normal_means
     prior = torch.zeros(len(people), len(kept.values), dtype=torch.float64)
-    prior[:, :bits] = (signs * half_normal_means).repeat(len(people) // cells, 1)
-    noise = (third["sums_noise"] / people).square()[:, None]
-    beside = third["sums"] / people[:, None] - prior
-    signal = (beside.square().mean(0) - noise.mean()).clamp(min=0)
-    return prior + beside * signal / (signal + noise).clamp(min=1e-300)
+    prior[:, :bits] = cell_means.repeat(n_classes, 1)
+    deviations = third["sums_noise"] / people
+    noise = deviations.square()[:, None]
+    means = third["sums"] / people[:, None]
+    beside = means - prior
+    energy = beside.square().mean(0)
+    signal = (energy - noise.mean()).clamp(min=0)
+    total = (signal + noise).clamp(min=1e-300)
+    return prior + beside * signal / total
 
 
 def shrunk_covariances(covariances: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
@@ -479,11 +487,13 @@ def shrunk_covariances(covariances: Tensor, pooled: Tensor, noise: Tensor) -> Te
     signal = distances - expected
     own_weight = signal.clamp(min=0) / distances.clamp(min=1e-300)
     mean_signal = signal.mean().clamp(min=0)
-    shared_weight = mean_signal / (mean_signal + expected).clamp(min=1e-300)
+    total = mean_signal + expected
+    shared_weight = mean_signal / total.clamp(min=1e-300)
     weight = (own_weight + shared_weight) / 2
     shrunk = pooled + weight[:, None, None] * beside
     values, vectors = torch.linalg.eigh(shrunk)
-    least = 0.25 * torch.linalg.eigvalsh(pooled).min().clamp(min=0)
+    pooled_values = torch.linalg.eigvalsh(pooled)
+    least = 0.25 * pooled_values.min().clamp(min=0)
     values = values.clamp(min=float(least))
     return torch.einsum("cij,cj,ckj->cik", vectors, values, vectors)
 

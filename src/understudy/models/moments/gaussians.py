@@ -329,21 +329,24 @@ def _common_map(raw: Tensor, shares: Tensor, noise: float) -> tuple[Tensor, Tens
     have in common.
     """
     channels, bins = shares.shape
-    # (channels, n · places)
-    ascending = raw.permute(2, 0, 1).flatten(1).sort(1).values.contiguous()
+    by_channel = raw.permute(2, 0, 1).flatten(1)  # (channels, n · places)
+    ascending = by_channel.sort(1).values.contiguous()
     n = ascending.shape[1]
     edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
-    difference = _common_difference(shares - _binned_shares(ascending, bins), noise)
-    cumulative = torch.cat([difference.new_zeros(1), difference.cumsum(0)])
+    differences = shares - _binned_shares(ascending, bins)
+    common = _common_difference(differences, noise)
+    cumulative = torch.cat([common.new_zeros(1), common.cumsum(0)])
     values = torch.linspace(0, 1, _FINE, dtype=torch.float64)
     grid = values.expand(channels, -1).contiguous()
-    below = torch.searchsorted(ascending, grid, right=True) / n
-    below = torch.stack([_off_the_ends(share, values) for share in below])
-    moved = below + mapped_through(values, edges, cumulative)
+    n_below = torch.searchsorted(ascending, grid, right=True)
+    below = [_off_the_ends(share, values) for share in n_below / n]
+    shift = mapped_through(values, edges, cumulative)
+    moved = torch.stack(below) + shift
     rising = moved.clamp(0, 1).cummax(1).values
     ranks = _knot_ranks()
+    inner = _quantiles(ascending, ranks)
     outer = [mapped_through(ranks, share, values) for share in rising]
-    return _quantiles(ascending, ranks).float(), torch.stack(outer).float()
+    return inner.float(), torch.stack(outer).float()
 
 
 def _binned_shares(values: Tensor, bins: int) -> Tensor:
@@ -440,27 +443,35 @@ def bayes_rule(
     basis = fit.basis.double()
     cell_factors = fit.factors.double()[order] / UNIT
     means = fit.means.double()[order] / UNIT
-    tail_variances = (fit.tail.double() / UNIT).square()
+    shares = fit.shares.double()[order]
+    shares = shares.clamp(min=1e-12)
+    tail_deviations = fit.tail.double() / UNIT
+    tail_variances = tail_deviations.square()
     factors = basis @ cell_factors  # (cells, features, k): A
-    shares = fit.shares.double()[order].clamp(min=1e-12)
-    variances = factors.square().sum(2).mean(0) + tail_variances
-    diagonal = tail_variances + (FLOOR * variances.mean()).clamp(min=1e-12)
+    factor_variances = factors.square().sum(2).mean(0)
+    variances = factor_variances + tail_variances
+    least_variance = FLOOR * variances.mean()
+    diagonal = tail_variances + least_variance.clamp(min=1e-12)
     centre = (shares @ means) / shares.sum()
     shifts = means - centre
-    inner = factors.mT @ (factors / diagonal[:, None])
+    scaled_factors = factors / diagonal[:, None]
+    inner = factors.mT @ scaled_factors
     identity = torch.eye(fit.directions, dtype=torch.float64)
     lower = torch.linalg.cholesky(inner + identity)
     # L⁻¹ Fᵀ
     whitened = torch.linalg.solve_triangular(lower, cell_factors.mT, upper=False)
     # (k, features): Bᵀ D⁻¹, so that R = L⁻¹ Fᵀ Bᵀ D⁻¹
     shared = basis.T / diagonal
-    distances = (shifts.square() / diagonal).sum(1)
-    log_determinants = lower.diagonal(dim1=1, dim2=2).log().sum(1)
+    squared_shifts = shifts.square() / diagonal
+    distances = squared_shifts.sum(1)
+    log_diagonal = lower.diagonal(dim1=1, dim2=2).log()
+    log_determinants = log_diagonal.sum(1)
     middle = torch.full((back.shape[1],), 0.5, dtype=torch.float64)
     middle[: frame.poses] = 0.0
+    bias = -distances / 2 - log_determinants + shares.log()
     weights = {
         "linear.weight": shifts / diagonal @ back,
-        "linear.bias": -distances / 2 - log_determinants + shares.log(),
+        "linear.bias": bias,
         "centre": middle + centre @ back,
         "directions": shared @ back,
         "factors": whitened,

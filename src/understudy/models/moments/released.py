@@ -343,26 +343,34 @@ def fitted_effects(
     banded, widths = _in_bands(sums)
     bands = len(banded)
     largest_sum = float(sums.abs().max())
-    noise_variance = max(noise, _EXACT * largest_sum, 1e-150) ** 2
-    gain = design.square().sum(1).mean().clamp(min=1e-300)
-    energy = banded.square().sum((1, 2))[:, None]
-    largest = (energy / (gain * len(sums) * widths)).clamp(min=1e-300)
+    deviation = max(noise, _EXACT * largest_sum, 1e-150)
+    noise_variance = deviation**2
+    gain = design.square().sum(1).mean()
+    energy = banded.square().sum((1, 2))
+    amplified = gain.clamp(min=1e-300) * len(sums) * widths
+    largest = energy[:, None] / amplified
+    largest = largest.clamp(min=1e-300)
     variances = largest.expand(-1, len(blocks))
     right_sides = torch.cat([banded, design.expand(bands, -1, -1)], 2)
     of_blocks = torch.zeros(bands, len(blocks), dtype=torch.float64)
     for _ in range(_ROUNDS):
         prior = variances[:, block]  # (bands, effects)
-        signal = (design * prior[:, None, :]) @ design.T
-        diagonal = noise_variance + _ROUNDED * signal.diagonal(dim1=1, dim2=2)
-        lower = torch.linalg.cholesky(signal + torch.diag_embed(diagonal))
+        scaled_design = design * prior[:, None, :]
+        signal = scaled_design @ design.T
+        rounding = _ROUNDED * signal.diagonal(dim1=1, dim2=2)
+        diagonal = torch.diag_embed(noise_variance + rounding)
+        lower = torch.linalg.cholesky(signal + diagonal)
         solved = torch.cholesky_solve(right_sides, lower)
         solved_sums = solved[:, :, :_BAND]
         solved_design = solved[:, :, _BAND:]
-        effects = prior[:, :, None] * (design.T @ solved_sums)
+        projected_sums = design.T @ solved_sums
+        effects = prior[:, :, None] * projected_sums
         # of every effect's numbers how many are told from noise
-        degrees = prior * (design * solved_design).sum(1) * widths
+        precision = (design * solved_design).sum(1)
+        degrees = prior * precision * widths
+        squares = effects.square().sum(2)
         block_degrees = of_blocks.index_add(1, block, degrees)
-        block_squares = of_blocks.index_add(1, block, effects.square().sum(2))
+        block_squares = of_blocks.index_add(1, block, squares)
         likeliest = block_squares / block_degrees.clamp(min=1e-300)
         variances = torch.maximum(likeliest, _LEAST * largest)
     features = sums.shape[1]

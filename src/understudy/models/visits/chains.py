@@ -287,32 +287,36 @@ class MixtureOfChains(Network):
         spent = along(self.spent, place)  # (chains, levels, states)
         together = self.mine.T @ number  # (chains, levels)
         # (kinds, chains · states): how much of a person's events is in each state
-        by_number = number @ spent.transpose(0, 1).flatten(1)
+        level_spent = spent.transpose(0, 1).flatten(1)
+        by_number = number @ level_spent
         by_chain = by_number.view(self.kinds, self.chains, -1)
         held = by_chain * self.mine[:, :, None]
         mean = held.flatten(1) @ event  # (kinds, events' width)
         spent_by_level = together[:, :, None] * spent
-        # (levels, events' width)
-        numbered = spent_by_level.transpose(1, 2).flatten(0, 1).T @ event
+        by_state = spent_by_level.transpose(1, 2).flatten(0, 1)
+        numbered = by_state.T @ event  # (levels, events' width)
 
         def ahead(kind: str, far: int) -> Tensor:
             """Of events, and what so many steps lead to: (events' width, events'
             width).
             """
             weights = along(self.get_buffer(kind), place)
-            before = (together[:, :, None] * weights).sum(1)  # (chains, states)
+            weighted: Tensor = together[:, :, None] * weights
+            before = weighted.sum(1)  # (chains, states)
             transitions = torch.linalg.matrix_power(onward, far)
             steps: Tensor = before[:, :, None] * transitions
-            following: Tensor = steps @ event.view(self.chains, self.states, -1)
+            events_of_chain = event.view(self.chains, self.states, -1)
+            following: Tensor = steps @ events_of_chain
             return event.T @ following.flatten(0, 1) / self.kinds
 
         known = self._people_odds(own, number)
         pairs = self._people(known, own, number)
-        within = event.T @ (held.sum(0).reshape(-1, 1) * event) / self.kinds
+        state_weights = held.sum(0).flatten()
+        within = event.T @ (state_weights[:, None] * event) / self.kinds
         if kept is not None:
             _put_tied(pairs, kept, own.new_ones(len(own)))
         if ruled is not None:
-            _put_tied(within, ruled, held.sum(0).flatten() * len(event) / self.kinds)
+            _put_tied(within, ruled, state_weights * len(event) / self.kinds)
         return ChainTables(
             people=pairs,
             across=torch.cat((own.T @ mean, numbered)) / self.kinds,
@@ -373,14 +377,18 @@ class MixtureOfChains(Network):
 
     def draw_of(self, kind: Tensor, uniform: Callable[[int], Tensor]) -> VisitCodes:
         odds = torch.cat(self.person_odds(), 1)
-        people = by_kind(kind, _split(odds, self.people), uniform)
+        columns = _split(odds, self.people)
+        people = by_kind(kind, columns, uniform)
         level = people[:, -1].long()
         if self.ordered:
-            people[level == 0, -2] = self.people[-2] - 1
-        low, high = torch.tensor(self.numbers).T[:, level]
+            missing = self.people[-2] - 1
+            people[level == 0, -2] = missing
+        bounds = torch.tensor(self.numbers)
+        low, high = bounds.T[:, level]
         more = uniform(len(kind)) * (high - low + 1)
         number = low + more.long()
-        starts = functional.pad(number.cumsum(0), (1, 0))
+        ends = number.cumsum(0)
+        starts = functional.pad(ends, (1, 0))
         events = self.events_of(kind, number, uniform)
         return VisitCodes(people.numpy(), events.numpy(), starts.numpy())
 

@@ -274,26 +274,26 @@ def _read(
         """Of an event's columns and of another event's: two sides of one Gram
         matrix.
         """
-        sides, (cells, noise) = layout.sides(kind), _laid_out(tables, kind, device)
+        rows, columns = layout.sides(kind)
+        cells, noise = _laid_out(tables, kind, device)
         if not torch.isfinite(noise).any():
             return
         high, wide = cells.shape
-        both_of = ((cells, 0.0), (noise, torch.inf))
-        gram, spread = (
-            functional.pad(some, (high, 0, 0, wide), value=none)
-            for some, none in both_of
-        )
-        two = read_tables(gram, (*sides[0], *sides[1]), noise=spread)
+        around = (high, 0, 0, wide)
+        gram = functional.pad(cells, around)
+        spread = functional.pad(noise, around, value=torch.inf)
+        two = read_tables(gram, (*rows, *columns), noise=spread)
 
         def both(chain: TogetherTables) -> tuple[Tensor, Tensor]:
             """One-way tables are sums over the levels of the other side's first
             column.
             """
             table = of(chain)
-            gram = functional.pad(table, (high, 0, 0, wide))
-            return gram + gram.T, torch.cat(
-                (table[:, : sides[1][0]].sum(1), table[: sides[0][0]].sum(0))
-            )
+            upper = functional.pad(table, around)
+            gram = upper + upper.T
+            row_sums = table[:, : columns[0]].sum(1)
+            column_sums = table[: rows[0]].sum(0)
+            return gram, torch.cat((row_sums, column_sums))
 
         parts.append(_MeasuredGram(two, two.people / everyone.people, both))
 
