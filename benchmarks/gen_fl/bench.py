@@ -12,7 +12,7 @@ and its CNN on Fashion-MNIST. Its learning rate of 0.02 is an option: `LEARNING_
 are those at which the reference without privacy is the most accurate. "private GAN"
 rows train the GAN's critic with DP-SGD within the same ε; the paper's GAN has no
 guarantee. Each seed parts all images anew into the clients' and those that are tested
-on. `curves.csv` gets the loss on a thousand of the clients' images meanwhile, and the
+on. `curves.csv` gets the loss on some of the clients' images meanwhile, and the
 folder of `--signals` what the model says of every image, for `shadows.py`. A finished
 cell (data set, model, method, epochs of the GAN, learning rate, local steps, seed) is
 in the file and is not computed again.
@@ -72,7 +72,8 @@ GAN_EPOCHS = {
     "fashion_mnist": 200,
 }  # those of Tables E1 and E2 nearest E3
 BATCH = 64
-CURVE_ROWS = 1000  # of the clients' images whose loss is followed
+# of the clients' images whose loss is followed, on a processor
+CURVE_ROWS = {"logistic": 1000, "mlp": 1000, "cnn": 300}
 KEY = (
     "dataset",
     "model",
@@ -153,7 +154,8 @@ def measure(
     each = len(labels) // clients
     classes = int(parts.rows[1].max()) + 1
     people = Population.from_arrays(*own, classes=classes, rows_per_person=each)
-    followed = own[0][:CURVE_ROWS], own[1][:CURVE_ROWS]
+    followed_rows = CURVE_ROWS[settings.get("model", "mlp")]
+    followed = own[0][:followed_rows], own[1][:followed_rows]
     followed_people = Population.from_arrays(
         *followed, classes=classes, rows_per_person=len(followed[1])
     )
