@@ -110,9 +110,7 @@ def _unclear_unit(name: str, schema: Any) -> str:
 
 def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
     """The plan of a run file; `people` in place of the one that it states."""
-    schemas = {
-        name: file.path(section.schema) for name, section in file.parties.items()
-    }
+    schemas = file.drafts_in_run()
     budgets = {name: section.budget() for name, section in file.parties.items()}
     return plan(
         file.protocol,

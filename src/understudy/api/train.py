@@ -252,9 +252,11 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
         for name, section in file.parties.items()
     }
     same_people = protocol_named(file.protocol).holds_same_people(
-        schema.names for schema in schemas.values()
+        schema.names for schema in file.schemas_in_run().values()
     )
-    tables = open_sources(sources, schemas, same_people=same_people)
+    tables = open_sources(
+        sources, schemas, same_people=same_people, shared=file.shared_columns
+    )
     holders = []
     for number, (name, section) in enumerate(file.parties.items()):
         if seed is None:

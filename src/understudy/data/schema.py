@@ -464,8 +464,8 @@ def join(schemas: Mapping[str, Schema]) -> Schema:
                 raise SchemaError(
                     f'column "{name}" is declared by "{holder[name]}" and by '
                     f'"{party}". '
-                    "Columns of several parties must differ: rename one, or leave it "
-                    "out of one schema."
+                    "Columns of several parties must differ: rename one, or say in "
+                    "shared_columns whose copy is used."
                 )
             holder[name] = party
     persons = {schema.person for schema in schemas.values()}

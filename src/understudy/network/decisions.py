@@ -120,11 +120,14 @@ def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
     other_parties = ", ".join(name for name in contract.parties if name != party)
     unit = contract.protects
     several = "" if unit == "person" else f"; {SEVERAL.format(units=PLURALS[unit])}"
+    shared = json.dumps(dict(contract.shared_columns), ensure_ascii=False)
+    copies = [("whose copies", shared)] if contract.shared_columns else []
     return [
         ("federation", contract.federation),
         ("run", contract.run),
         ("protocol", contract.protocol),
         ("settings", json.dumps(dict(contract.settings), ensure_ascii=False)),
+        *copies,
         ("with", other_parties or "nobody else"),
         ("price here", f"at most {price}, for each {contract.protects}{several}"),
         ("digest", contract.digest),

@@ -126,8 +126,14 @@ def build_participant(
         rows = opened
         budget = contract.budgets[name]
         record = protocol_named(contract.protocol)
-        if record.holds_same_people(contract.columns.values()):
-            rows = open_sources({name: source}, {name: schema}, same_people=True)[name]
+        same_people = record.holds_same_people(contract.columns.values())
+        if same_people or contract.shared_columns:
+            rows = open_sources(
+                {name: source},
+                {name: schema},
+                same_people=same_people,
+                shared=contract.shared_columns,
+            )[name]
         rng = Holder(name, rows, run_ledger, budget, noise=noise).rng()
         config = record.configured(contract.settings)
         party = record.build(

@@ -107,7 +107,7 @@ def prepare_offer(
         raise ConfigError(
             f'"rows": {file.protocol} draws no rows.', effect=Effect.NOTHING_SENT
         )
-    schemas = file.schemas()
+    schemas = file.schemas_in_run()
     same_people = protocol.holds_same_people(
         schema.names for schema in schemas.values()
     )
@@ -267,6 +267,7 @@ def _build_contract(
         schemas={name: digest_of(schema) for name, schema in schemas.items()},
         columns={name: columns_of(schema) for name, schema in schemas.items()},
         units=units_of(schemas),
+        shared_columns=file.shared_columns,
         budgets={name: section.budget() for name, section in file.parties.items()},
     )
     if begun is not None and begun != json.loads(contract.text):

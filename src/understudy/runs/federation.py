@@ -35,6 +35,13 @@ from understudy.data.kinds import (
     read_rows,
 )
 from understudy.data.reading.files import Source
+from understudy.data.shared_columns import (
+    Owners,
+    read_schema,
+    run_schema,
+    run_schemas,
+    with_own_names,
+)
 from understudy.data.table import read_table
 from understudy.data.visits import TwoSources, Visits, VisitSchema
 from understudy.ground.check import one_of, plain_name, plain_names
@@ -101,7 +108,9 @@ class Federation:
     of different columns are taken to have the same people, a row each; holders of the
     same columns different people, who may have several rows; `same_people` says
     otherwise. Nobody checks that they are different: holders who know that some of
-    their people are with others too are named in `people_are_elsewhere`. A `Population`
+    their people are with others too are named in `people_are_elsewhere`. Columns that
+    several holders of the same people have stand in `shared_columns`, with the holder
+    whose copy is used, or "each". A `Population`
     or an `ArrayTable`, from arrays, has its public description in it and needs no
     schema.
     """
@@ -115,6 +124,7 @@ class Federation:
         ledgers: str | Path = "ledgers",
         same_people: bool | None = None,
         people_are_elsewhere: Iterable[str] = (),
+        shared_columns: Owners | None = None,
     ) -> None:
         self._hold(
             tables,
@@ -124,6 +134,7 @@ class Federation:
             people_are_elsewhere,
             Path(ledgers),
             None,
+            shared_columns or {},
         )
 
     def _hold(
@@ -135,15 +146,19 @@ class Federation:
         people_are_elsewhere: Iterable[str],
         ledgers: Path | None,
         seed: int | None,
+        shared: Owners,
     ) -> None:
         plain_names(tables, "holder", effect=Effect.NOTHING_READ_OR_CHARGED)
         budget_of = budgets_by_holder(budget, tables)
         public = load_schemas(schemas or {})
-        self.same_people = _have_same_people(tables, public, same_people)
+        in_run = run_schemas(public, shared)
+        self.same_people = _have_same_people(tables, in_run, same_people)
         for name in (elsewhere := set(people_are_elsewhere)):
             one_of(tables, people_are_elsewhere=name)
         self.holders: dict[str, Holder] = {}
-        opened = open_sources(tables, public, same_people=self.same_people is not False)
+        opened = open_sources(
+            tables, public, same_people=self.same_people is not False, shared=shared
+        )
         for number, (name, table) in enumerate(opened.items()):
             if ledgers is None:
                 book = Ledger.rehearsal(holder=name, budget=budget_of[name])
@@ -171,13 +186,21 @@ class Federation:
         seed: int | None = None,
         same_people: bool | None = None,
         people_are_elsewhere: Iterable[str] = (),
+        shared_columns: Owners | None = None,
     ) -> "Federation":
         """The same with ledgers in memory: for simulations on public rows. A seed makes
         it repeatable.
         """
         federation = cls.__new__(cls)
         federation._hold(
-            tables, schemas, budget, same_people, people_are_elsewhere, None, seed
+            tables,
+            schemas,
+            budget,
+            same_people,
+            people_are_elsewhere,
+            None,
+            seed,
+            shared_columns or {},
         )
         return federation
 
@@ -313,11 +336,17 @@ def open_lifetime_ledger(
 
 
 def open_sources(
-    sources: Mapping[str, HolderSource], schemas: Schemas, *, same_people: bool
+    sources: Mapping[str, HolderSource],
+    schemas: Schemas,
+    *,
+    same_people: bool,
+    shared: Owners | None = None,
 ) -> dict[str, OpenedRows]:
-    """Each holder's rows, checked. Arrays have their public description in them and
+    """Each holder's rows, checked, without the columns of which another holder's copy
+    is used (`data.shared_columns`). Arrays have their public description in them and
     need no schema.
     """
+    owners = shared or {}
     tables = {
         name: source
         for name, source in sources.items()
@@ -328,8 +357,10 @@ def open_sources(
         raise ConfigError(
             f"{missing[0]} has no schema.", effect=Effect.NOTHING_READ_OR_CHARGED
         )
-    public = load_schemas({name: schemas[name] for name in tables})
-    if same_people and (flat := FLAT.among(public)):
+    whole = load_schemas({name: schemas[name] for name in tables})
+    public = {name: read_schema(name, one, owners) for name, one in whole.items()}
+    in_run = {name: run_schema(name, one, owners) for name, one in whole.items()}
+    if same_people and (flat := FLAT.among(in_run)):
         kinds.side_by_side(kinds.distinct(flat))
     opened: dict[str, OpenedRows] = {}
     for name, source in sources.items():
@@ -347,6 +378,7 @@ def open_sources(
                 f"{table.source} has one row, and nobody can hide among one. {name} "
                 "was not charged."
             )
+        opened[name] = with_own_names(name, table, owners)
     return opened
 
 

@@ -89,7 +89,7 @@ def resolve_run_file(file: RunFile) -> RunFile:
     if file.protocol != "gram":
         return file
     return dataclasses.replace(
-        file, protocol=resolve_protocol(file.protocol, file.drafts())
+        file, protocol=resolve_protocol(file.protocol, file.drafts_in_run())
     )
 
 

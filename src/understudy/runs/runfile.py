@@ -11,7 +11,7 @@ allows the run more than that, is refused; `understudy ledger budget` changes it
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +116,7 @@ class RunFile:
     people: int | None = None
     holdout: str | None = None
     public: str | None = None
+    shared_columns: Mapping[str, str] = field(default_factory=dict)
     folder: Path = Path()
 
     @classmethod
@@ -175,6 +176,14 @@ class RunFile:
                     effect=Effect.NOTHING_READ,
                 )
             require_no_secret(data.get(key) or "")
+        shared = data.get("shared_columns", {})
+        if not isinstance(shared, dict) or not all(
+            isinstance(owner, str) for owner in shared.values()
+        ):
+            raise ConfigError(
+                f'{name}: "shared_columns" must be a table: of each column, whose copy '
+                'is used, or "each".'
+            )
         settings = data.get("settings", {})
         if not isinstance(settings, dict):
             raise ConfigError(f'{name}: "settings" must be {_TABLE}.')
@@ -195,7 +204,13 @@ class RunFile:
             for key, body in data["parties"].items()
         }
         plain = {key: data.get(key) for key in ("protocol", "out", *_PLAIN)}
-        return cls(**plain, settings=settings, parties=parties, folder=folder)  # type: ignore[arg-type]
+        return cls(
+            **plain,  # type: ignore[arg-type]
+            shared_columns=shared,
+            settings=settings,
+            parties=parties,
+            folder=folder,
+        )
 
     def path(self, text: str) -> Path:
         return (self.folder / text).resolve()
@@ -212,6 +227,20 @@ class RunFile:
             name: load_schema(self.path(section.schema))
             for name, section in self.parties.items()
         }
+
+    def drafts_in_run(self) -> "dict[str, PublicSchema]":
+        """The same, with the columns that each party brings to the run
+        (`data.shared_columns`).
+        """
+        from understudy.data.shared_columns import run_schemas
+
+        return run_schemas(self.drafts(), self.shared_columns)
+
+    def schemas_in_run(self) -> "dict[str, PublicSchema]":
+        """`schemas`, with the columns that each party brings to the run."""
+        from understudy.data.shared_columns import run_schemas
+
+        return run_schemas(self.schemas(), self.shared_columns)
 
     def schemas(self) -> "dict[str, PublicSchema]":
         """What is public of each party's rows. DraftSchemaError where a person has not
@@ -245,6 +274,8 @@ class RunFile:
             table = getattr(self, key)
             if table is not None:
                 body[key] = str(self.path(table))
+        if self.shared_columns:
+            body["shared_columns"] = dict(self.shared_columns)
         body["settings"] = dict(self.settings)
         body["parties"] = {name: self._written(name) for name in self.parties}
         return tomli_w.dumps(body)
@@ -274,7 +305,7 @@ class RunFile:
 
 
 _PLAIN = ("rows", "people", "holdout", "public")
-TOP = ("protocol", "out", *_PLAIN, "rules", "settings", "parties")
+TOP = ("protocol", "out", *_PLAIN, "rules", "shared_columns", "settings", "parties")
 _READING = (*WRITTEN, "query", "password")
 _HOLDERS_OWN = (
     "table",

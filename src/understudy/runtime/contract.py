@@ -60,6 +60,8 @@ class Contract:
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # what each schema protects, where it is no person
     units: Mapping[str, str] = field(default_factory=dict)
+    # whose copy is used of a column that several hold (`data.shared_columns`)
+    shared_columns: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.schemas.keys() != self.budgets.keys() or not self.schemas:
@@ -96,6 +98,8 @@ class Contract:
                 for n in self.parties
             ],
         }
+        if self.shared_columns:
+            body["shared_columns"] = _plain(self.shared_columns)
         return json.dumps(
             body,
             sort_keys=True,
@@ -143,7 +147,11 @@ class Contract:
             and units.keys() <= schemas.keys()
             and set(units.values()) <= _LESS
         )
-        if not (same and texts and listed and known_units):
+        shared = contract.shared_columns
+        owners = isinstance(shared, dict) and all(
+            isinstance(owner, str) for owner in shared.values()
+        )
+        if not (same and texts and listed and known_units and owners):
             raise MessageError("This is not a contract.")
         return contract
 

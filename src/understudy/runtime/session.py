@@ -26,12 +26,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from understudy.data.shared_columns import run_schema
 from understudy.ground.durable import own_folder, replace
 from understudy.ground.errors import (
     ArtefactError,
     Effect,
     MessageError,
     PartyError,
+    SchemaError,
     UnderstudyError,
 )
 from understudy.ground.pack import pack, unpack
@@ -108,7 +110,7 @@ class Participant:
         new = not file.exists()
         # an accepted run is bound by its own price
         spent = self.ledger.spent() if new else 0.0
-        public = self.description
+        public = self._description_in(contract)
         self.policy.check(
             contract,
             self.name,
@@ -142,6 +144,18 @@ class Participant:
             run=contract.run,
         )
         return Session(self, contract, folder)
+
+    def _description_in(self, contract: Contract) -> Any:
+        """What is public of the rows that this contract takes: all, but for columns of
+        which another holder's copy is used.
+        """
+        try:
+            return run_schema(self.name, self.description, contract.shared_columns)
+        except SchemaError as error:
+            raise PartyError(
+                f"{self.name} refuses the contract: {error.message}",
+                effect=Effect.NOTHING_READ_CHARGED_OR_SENT,
+            ) from None
 
     def ended(self, contract: Contract) -> bool:
         """Whether the server has ended the run of this contract here: then it is not
