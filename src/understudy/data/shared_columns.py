@@ -122,7 +122,7 @@ def with_own_names(holder: str, rows: Any, shared: Owners) -> Any:
 
 
 def _new_names(holder: str, schema: Any, shared: Owners) -> dict[str, str]:
-    if not isinstance(schema, Schema):
+    if not TABLE.describes(schema):
         return {}
     return {
         name: own_name(name, holder)
