@@ -621,6 +621,7 @@ def test_a_damaged_generator_is_refused(understudy: Run, ran: Path) -> None:
     assert "damaged" in err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("copies", "said"),
     [(False, "Attacks found nothing beyond"), (True, "attacks beat their control")],

@@ -83,6 +83,7 @@ def closure(module: str) -> set[str]:
     return seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", MOST)
 def test_a_module_brings_no_more_files_than_it_says(module: str) -> None:
     assert len(found := closure(module)) <= MOST[module], sorted(found)

@@ -35,6 +35,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
+@pytest.mark.long
 def test_machines_count_until_the_run_is_over(
     understudy: Run, table: Path, tmp_path: Path
 ) -> None:

@@ -283,6 +283,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quick")
 def test_silos_follow_the_page_of_the_exchange(
     table: Table, understudy: Run, monkeypatch: pytest.MonkeyPatch

@@ -198,6 +198,7 @@ def test_the_command_stops_likewise_and_names_both_ways_on(
     assert not list(tmp_path.rglob("*.ledger"))
 
 
+@pytest.mark.long
 def test_ids_are_not_synthesised_unless_they_are_declared(tmp_path: Path) -> None:
     rows = events(people=1_000_000)
     with pytest.warns(UtilityWarning, match='left out: "patient_id" .named like an id'):

@@ -101,6 +101,7 @@ def test_an_environment_that_make_did_not_make_is_refused_in_words_and_left_as_i
     assert asked(checkout) == []
 
 
+@pytest.mark.long
 def test_an_environment_that_has_what_is_needed_is_used_as_it_is(
     checkout: Path,
 ) -> None:
@@ -127,6 +128,7 @@ def test_what_is_no_environment_is_not_made_one(checkout: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["letter.txt"]
 
 
+@pytest.mark.long
 def test_an_environment_of_make_gets_what_is_asked_for_once_and_again_when_that_changes(
     checkout: Path,
 ) -> None:
@@ -187,6 +189,7 @@ def test_pandas_3_has_an_environment_of_its_own_with_the_package_and_its_own_ver
     assert not (checkout / ".venv").exists()
 
 
+@pytest.mark.long
 def test_pandas_3_that_cannot_be_installed_or_is_another_version_ends_in_words(
     checkout: Path,
 ) -> None:

@@ -46,6 +46,7 @@ def test_two_holders_print_rows_and_prices(
     assert "one person, over both holders: ε ≤" in out
 
 
+@pytest.mark.long
 def test_people_with_years_print_two_tables_and_a_price(run: Run) -> None:
     out = run("people_with_years.py", "--kinds", "4", "--steps", "3")
     assert "in each of which a person weighs 1" in out
@@ -53,6 +54,7 @@ def test_people_with_years_print_two_tables_and_a_price(run: Run) -> None:
     assert "one person, with all years: ε ≤ 0.99" in out or "ε ≤ 1.000" in out
 
 
+@pytest.mark.long
 def test_two_regions_print_a_plan_and_what_hospitals_and_registries_know_together(
     run: Run,
 ) -> None:

@@ -93,6 +93,7 @@ def decimals(values: "pd.Series[float]") -> int:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TABLES)
 def test_what_is_drawn_is_read_back_as_the_table_was(name: str, tmp_path: Path) -> None:
     came = pd.read_csv(io.StringIO(TABLES[name]().to_csv(index=False)))

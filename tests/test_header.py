@@ -79,6 +79,7 @@ def test_the_command_refuses_a_first_patient_as_names_and_charges_and_writes_not
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("holdout", [0, 0.05])
 def test_no_header_publishes_no_cell_of_the_first_patient(
     understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holdout: float
@@ -264,6 +265,7 @@ def test_a_frame_read_with_its_first_row_as_names_is_refused(tmp_path: Path) -> 
         us.synthesize(frame, epsilon=1, name="t", header=False, ledgers=tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning")
 @pytest.mark.parametrize("header", [None, False])
 def test_a_frame_whose_columns_are_numbered_has_none(

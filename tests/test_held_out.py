@@ -237,6 +237,7 @@ def test_a_file_that_is_refused_leaves_no_copy(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"rows.csv", "bytes.csv"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["frame", "parquet", "declared"])
 def test_a_page_has_attacks_by_default_whatever_the_table_is(
     tmp_path: Path, kind: str
@@ -306,6 +307,7 @@ def test_counts_and_rows_are_of_all_people_and_intervals_know_of_the_coins(
     ) < 5 * math.sqrt(20_000)
 
 
+@pytest.mark.long
 def test_intervals_of_counts_and_means_hold_for_the_rows_of_the_file() -> None:
     rng = np.random.default_rng(2)
     schema = us.Schema(

@@ -50,6 +50,7 @@ def loaded() -> dict[str, set[str]]:
     return dict(zip(programs, loaded_by(*programs.values()), strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", LIGHT)
 def test_starting_loads_no_heavy_library(
     loaded: dict[str, set[str]], program: str
@@ -61,6 +62,7 @@ def test_a_table_is_checked_without_networks(loaded: dict[str, set[str]]) -> Non
     assert loaded["table"] == {"pandas"}
 
 
+@pytest.mark.long
 def test_a_ledger_loads_the_accountant_and_no_networks() -> None:
     assert loaded_by("from understudy import Ledger") == [{"dp_accounting", "scipy"}]
 

@@ -83,6 +83,7 @@ def told(understudy: Run) -> Told:
 COMMAND = ("synthesize", "people.csv", "--epsilon", "1", "--names-and-kinds-are-public")
 
 
+@pytest.mark.long
 def test_text_of_another_encoding_is_refused_before_it_is_paid_for(
     ledger: Spent, told: Told
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_frame_has_no_encoding(ledger: Spent) -> None:
         us.synthesize(table(), epsilon=1, encoding="cp1252", **SMALL)
 
 
+@pytest.mark.long
 def test_a_few_words_among_numbers_stop_the_run_which_names_its_price(
     ledger: Spent, told: Told
 ) -> None:
@@ -145,6 +147,7 @@ def test_a_few_words_among_numbers_stop_the_run_which_names_its_price(
     assert list(pd.read_parquet("runs/people/synthetic.parquet")) == ["sex", "age"]
 
 
+@pytest.mark.long
 def test_words_that_are_declared_missing_keep_their_column(
     ledger: Spent, told: Told
 ) -> None:
@@ -170,6 +173,7 @@ def numbers_with_a_word() -> pd.DataFrame:
     return table().assign(annual_cost=costs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("odd", [with_odd_costs, days_with_a_word, numbers_with_a_word])
 def test_a_frame_with_a_few_words_among_numbers_or_days_stops(
     ledger: Spent, odd: Callable[[], pd.DataFrame]
@@ -227,6 +231,7 @@ def test_codes_categories_and_free_text_go_on_as_before(ledger: Spent) -> None:
     assert ledger() > 1
 
 
+@pytest.mark.long
 def test_twelve_people_are_told_before_they_pay(ledger: Spent, told: Told) -> None:
     table().head(12).to_csv("people.csv", index=False)
     refused = told(*COMMAND, code=1)

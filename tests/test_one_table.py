@@ -93,6 +93,7 @@ def bought(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
     return made, home
 
 
+@pytest.mark.long
 def test_bounds_and_categories_are_bought_within_the_one_price(
     bought: tuple[Result, Path],
 ) -> None:
@@ -175,6 +176,7 @@ DECLARED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whole", WHOLE, ids=str)
 @pytest.mark.parametrize("kinds", DECLARED, ids=len)
 def test_the_purchase_and_what_is_left_are_within_the_whole(
@@ -233,6 +235,7 @@ def test_its_page_and_its_artefacts_agree_with_the_ledger(
     assert {file.suffix for file in (home / "run").rglob("*.csv")} <= {""}
 
 
+@pytest.mark.long
 def test_its_page_compares_with_the_rows_as_they_came_and_names_first_what_was_cut(
     bought: tuple[Result, Path], tmp_path: Path
 ) -> None:
@@ -445,6 +448,7 @@ def test_too_few_people_are_told_of_before_anything_is_paid_where_their_number_i
     )
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::understudy.ground.errors.PrivacyWarning")
 def test_no_column_is_left_out_without_a_word(tmp_path: Path) -> None:
     """In Python, at the top of the holder's page, and on the public one."""
@@ -707,6 +711,7 @@ def test_a_row_without_an_id_is_refused_before_anything_is_paid(tmp_path: Path) 
             assert ledger.spent() == 0
 
 
+@pytest.mark.long
 def test_a_long_file_without_a_schema_is_bought_and_fitted_in_batches(
     understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

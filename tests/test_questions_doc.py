@@ -28,6 +28,7 @@ def alike(said: str, printed: str) -> bool:
     )
 
 
+@pytest.mark.long
 def test_the_page_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def test_every_file_that_the_design_lists_is_entered_by_the_call_of_the_readme(
     assert set(files) - entered == set()
 
 
+@pytest.mark.long
 def test_every_file_of_the_rooms_of_gram_that_is_entered_is_one_that_the_design_lists(
     entered: set[str], section: str
 ) -> None:

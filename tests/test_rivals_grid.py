@@ -28,6 +28,7 @@ def row(bench: ModuleType, method: str, holding: str, **more: Any) -> dict[str, 
     return dict(bench.measure(cell, {"data": Path(), "limit": 60}))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_fits", "light_masks")
 @pytest.mark.parametrize("holding", ["one holder", "two of columns"])
 def test_a_cell_of_ours_has_every_figure_that_its_table_allows(

@@ -143,6 +143,7 @@ def test_fit_hands_each_parameter_to_synthesize_as_it_is(
     assert made.generator_ == "a generator"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [us.Synthesizer, us.SyntheticClassifier])
 def test_parameters_come_back_and_are_cloned_without_what_was_fitted(
     kind: type[us.Synthesizer], bought: us.SyntheticClassifier
@@ -223,6 +224,7 @@ def test_folds_beyond_the_lifetime_of_the_ledger_are_refused() -> None:
         assert ledger.spent() <= 1
 
 
+@pytest.mark.long
 def test_a_ledger_has_room_for_three_folds_that_look_for_texts() -> None:
     made = us.SyntheticClassifier(
         epsilon=1, target="ill", name="people", lifetime_epsilon=5, settings=FEW
@@ -238,6 +240,7 @@ def test_a_ledger_has_room_for_three_folds_that_look_for_texts() -> None:
 # scikit-learn
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("drawn_rows")
 def test_it_is_a_classifier_in_a_pipeline_and_in_a_search() -> None:
     younger = FunctionTransformer(lambda rows: rows.assign(age=rows["age"] // 2))
@@ -306,6 +309,7 @@ def test_what_cannot_be_classes_is_refused_before_anything_is_charged(
     assert not Path("ledgers").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("drawn_rows")
 def test_classes_that_are_numbers_are_predicted_as_numbers_where_they_are_declared():
     classes = us.Categorical(name="ill", categories=(0, 1))
@@ -386,6 +390,7 @@ def test_a_damaged_folder_is_refused(text: str, bought: us.SyntheticClassifier) 
         us.Synthesizer.load("elsewhere")
 
 
+@pytest.mark.long
 def test_the_page_prints_what_folds_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in FEW.items():
         monkeypatch.setitem(Gram.__init__.__kwdefaults__, name, value)  # type: ignore[index]

@@ -19,6 +19,7 @@ def file(head: object, body: bytes = bytes(12)) -> bytes:
     return len(text).to_bytes(8, "little") + text + body
 
 
+@pytest.mark.long
 @given(
     st.dictionaries(
         st.text(max_size=4),

@@ -28,6 +28,7 @@ MADE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_leads_where_it_says(
     page: Path,

@@ -127,6 +127,7 @@ def test_a_run_file_over_columns_gives_people_with_the_columns_of_all_holders(
             assert 1.9 < ledger.spent() <= 2.0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_training_here")
 def test_the_demo_uses_all_years_of_each_person(tmp_path: Path) -> None:
     said: list[str] = []

@@ -3,9 +3,12 @@
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from wheel_check import ROOT, build
 
 
+@pytest.mark.long
 def test_a_wheel_holds_every_file_of_the_package_and_nothing_else(
     tmp_path: Path,
 ) -> None:

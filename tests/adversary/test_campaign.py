@@ -61,6 +61,7 @@ def kinds(tally: Tally) -> set[str]:
     return {kind.rsplit(" ", 1)[0] for _, kind in tally.found}
 
 
+@pytest.mark.long
 def test_a_short_campaign_finds_nothing() -> None:
     tally = tried(*FEW, seed=1, trials=len(FEW))
     assert not tally.found, tally.text()
@@ -69,6 +70,7 @@ def test_a_short_campaign_finds_nothing() -> None:
     assert sum(n for (_, kind), n in tally.tried.items() if kind == "refused") > 2
 
 
+@pytest.mark.long
 def test_a_short_campaign_that_goes_back_in_journals_finds_nothing() -> None:
     tally = tried(*BACK, seed=4, trials=len(BACK), goes_back=True)
     assert not tally.found, tally.text()
@@ -188,6 +190,7 @@ GAN = "Central GAN"
 GEN_FL = "DP-GenFL, rows at the ends of float32"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plant", "where", "kind"),
     [

@@ -108,6 +108,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
     return Network(tmp_path_factory.mktemp("network"), *sorted(names))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [*ONE_EACH, COUPLED], ids=lambda case: case.name)
 def test_no_protocol_opens_a_run_by_other_settings_than_were_signed(
     case: Case, network: Network, tmp_path: Path

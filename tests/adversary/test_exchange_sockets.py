@@ -62,6 +62,7 @@ def few(monkeypatch: pytest.MonkeyPatch, **changes: float) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("addresses", [1, 20])
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "before TLS"])
 def test_a_thousand_silent_connections_keep_nobody_out(

@@ -507,6 +507,7 @@ def test_what_is_asked_again_is_not_encrypted_again(
         assert before == {name: len(each.entries()) for name, each in ledgers.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["noise", "chunk", "bits"])
 def test_whatever_else_is_asked_is_encrypted_under_other_keys(
     change: str, tmp_path: Path, encrypted: Messages

@@ -145,6 +145,7 @@ def case_of(name: str) -> Case:
     return next(case for case in CASES if case.name == name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "deaths"),
     [

@@ -78,6 +78,7 @@ def test_a_cell_costs_no_more_than_is_stated_whoever_colludes_and_wherever_a_per
                 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("holders", "max_colluding"), GROUPS)
 def test_a_sum_of_vectors_costs_no_more_than_is_stated_whoever_colludes_and_wherever_a_person_is(
     holders: int, max_colluding: int

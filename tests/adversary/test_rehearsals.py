@@ -120,6 +120,7 @@ def test_every_artefact_says_first_that_nothing_is_private(
     assert card["privacy"] == privacy
 
 
+@pytest.mark.long
 def test_the_holders_page_says_it_before_all_else_and_praises_nothing(
     unreal: tuple[Path, str],
 ) -> None:

@@ -101,6 +101,7 @@ def bounded_loosely(event: dp.DpEvent) -> bool:
     )
 
 
+@pytest.mark.long
 @every_case
 def test_the_stated_epsilon_is_never_below_the_second_one_nor_absurdly_above(
     event: dp.DpEvent,
@@ -179,6 +180,7 @@ def test_one_use_on_a_sample_is_priced_to_the_digit_however_small_delta_is(
             )
 
 
+@pytest.mark.long
 def test_at_a_tiny_delta_few_uses_of_a_rare_sample_cost_little() -> None:
     """What the sample hides is most of it; Rényi divergences alone would say 1.04."""
     event = SAMPLED(1e-5, G(1.0))
@@ -192,6 +194,7 @@ def test_at_a_tiny_delta_few_uses_of_a_rare_sample_cost_little() -> None:
         before = stated
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delta", [1e-18, 1e-12, 9e-12])
 def test_below_the_rounding_of_a_transform_no_price_is_below_the_second_one(
     delta: float,

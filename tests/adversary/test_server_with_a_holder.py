@@ -215,6 +215,7 @@ def likeliest(
     return worlds, scores
 
 
+@pytest.mark.long
 def test_neighbouring_tables_are_not_told_apart_by_the_answers() -> None:
     worlds, scores = likeliest(None, 150)
     # the noise of a guess of 150 against 150

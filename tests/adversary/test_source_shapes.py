@@ -263,6 +263,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "how"), CASES)
 def test_nothing_of_one_person_is_in_what_a_sample_is_made_of(
     name: str, how: str, tmp_path: Path
@@ -287,6 +288,7 @@ def test_nothing_of_one_person_is_in_what_a_sample_is_made_of(
     assert not leaks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SEEN)
 def test_nothing_of_one_person_is_left_in_what_was_fitted(
     name: str, tmp_path: Path
@@ -329,6 +331,7 @@ FILES: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FILES)
 def test_nothing_of_one_person_is_in_what_a_file_becomes(
     name: str, tmp_path: Path

@@ -149,6 +149,7 @@ LIES: dict[str, tuple[Callable[[], tuple[Parts, Schemas]], Plan, Lie]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lie", LIES)
 def test_holders_who_were_told_different_things_part_before_anything_is_charged(
     lie: str,

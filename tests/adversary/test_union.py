@@ -229,6 +229,7 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", CHANGES)
 @pytest.mark.parametrize("step", [MaskPeer, TellOthers, TakePlaces])
 @pytest.mark.parametrize("name", HELD)

@@ -72,6 +72,7 @@ def test_few_values_have_no_step_whatever_one_of_them_is(name: str, rows: int) -
         assert kinds_of(pd.DataFrame({"x": with_one(cells, odd)})) == {"x": plain}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [MIN_VALUES, 1_000])
 @pytest.mark.parametrize("name", ["hours", "minutes", "seconds", "tenths", "cents"])
 def test_one_person_does_not_change_the_step_of_a_file(

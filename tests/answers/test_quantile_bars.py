@@ -29,6 +29,7 @@ def bars(counts: np.ndarray, q: float, sigma: float) -> tuple[float, float, floa
     return made.low, made.released, made.high
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("q", [0.5, 0.95])
 @pytest.mark.parametrize("counts", [(30, 20, 10), (29, 2, 29), (5, 5, 50), (56, 1, 3)])
 def test_the_interval_of_a_quantile_holds_it_in_95_of_100_releases_by_enumeration(

@@ -89,6 +89,7 @@ def meets(frame: pd.DataFrame, where: str) -> pd.Series:
     return known[where].astype(bool)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", CONDITIONS)
 @pytest.mark.parametrize("way", ["exact", "by rejection", "tested"])
 def test_rows_meet_the_condition_and_have_its_law(

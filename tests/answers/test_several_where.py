@@ -242,6 +242,7 @@ CONDITIONS: dict[str, Callable[[Person], bool]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", CONDITIONS)
 def test_a_condition_on_events_of_both_kinds_is_met_by_one_of_each_and_has_its_exact_law(
     where: str,

@@ -153,6 +153,7 @@ def test_the_mean_of_a_column_without_bounds_may_lie_beyond_those_that_were_foun
     assert mean["high"] > rows["cost"].clip(upper=bound).mean()
 
 
+@pytest.mark.long
 def test_a_number_that_many_share_at_an_end_is_no_tail() -> None:
     rng = np.random.default_rng(0)
     score = np.where(rng.random(20_000) < 0.3, 100, rng.integers(0, 100, 20_000))

@@ -5,6 +5,7 @@ breaks it, and every answer is one that the description names.
 from itertools import product
 from pathlib import Path
 
+import pytest
 import requests
 import schemathesis
 from hypothesis import given
@@ -15,6 +16,7 @@ from understudy.services.collect.app import serving
 from understudy.services.collect.box import Box
 
 
+@pytest.mark.long
 def test_no_request_breaks_the_receiver(tmp_path: Path) -> None:
     box = Box(tmp_path / "uploads", codes=CODES)
     statuses = set()

@@ -241,6 +241,7 @@ PATHS = st.one_of(
 )
 
 
+@pytest.mark.long
 @settings(
     max_examples=30,
     deadline=None,

@@ -107,6 +107,7 @@ def steward(tmp_path: Path) -> Any:
         yield somebody
 
 
+@pytest.mark.long
 def test_what_is_typed_or_asked_for_comes_back_as_text(steward: Visitor) -> None:
     for hostile in HOSTILE:
         for place in ("contracts/{}", "runs/{}/report.html", "{}", "runs?said={}"):

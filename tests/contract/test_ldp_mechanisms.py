@@ -306,6 +306,7 @@ def test_probabilities_sum_to_one_and_no_two_inputs_differ_by_more_than_exp_epsi
     assert worst >= bound * (1 - 1e-9), "a part of the budget is wasted"
 
 
+@pytest.mark.long
 @every_case
 def test_what_is_sent_follows_the_listed_probabilities(case):
     n = 12_000 if case.mechanism.epsilon >= 1 else 20_000  # a fifth more ε would show

@@ -324,11 +324,13 @@ CAUGHT: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_code_as_it_is_passes(check: Callable[[], None]) -> None:
     check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("plant", "check"), CAUGHT, ids=lambda each: each.__name__)
 def test_a_planted_bug_is_caught(
     plant: Callable[[Patch], None], check: Callable[[], None], monkeypatch: Patch

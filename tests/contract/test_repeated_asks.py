@@ -61,6 +61,7 @@ class Insistent(Recorded):
 ALIGNMENT = {kind.kind() for kind in AlignedParty.messages}
 
 
+@pytest.mark.long
 @every_protocol
 def test_an_ask_put_twice_changes_neither_the_price_nor_the_end_of_a_run(
     case: Case,

@@ -40,6 +40,7 @@ def waits(load_bench: Callable[..., ModuleType]) -> ModuleType:
     return load_bench("guard", "waits")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.name in GANS], ids=lambda case: case.name
 )

@@ -72,6 +72,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.kind)
 @pytest.mark.parametrize("cells", CELLS)
 def test_levels_are_those_of_the_values_and_what_is_refused_is_never_coded(

@@ -155,6 +155,7 @@ def released(source: Any) -> pd.DataFrame:
     return train("gram", federation, run="r", **SMALL).generator.sample(50, seed=1)
 
 
+@pytest.mark.long
 def test_what_is_released_is_that_of_one_file_also_where_a_part_is_done_again(
     made: Make, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("form", "codec"), [(3, "zstd"), (2, "bz2")])
 def test_a_chunk_that_unpacks_beyond_its_stated_size_takes_no_memory(
     form: int, codec: str, tmp_path: Path
@@ -182,6 +183,7 @@ BOMBS: dict[str, tuple[str, bytes]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", BOMBS)
 def test_a_zip_that_unpacks_to_gigabytes_is_refused_before_it_does(
     what: str, tmp_path: Path
@@ -337,6 +339,7 @@ _LOOK = _READ.replace(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", HIDING)
 def test_an_image_that_hides_a_flood_beside_its_pixels_takes_no_memory(
     what: str, tmp_path: Path

@@ -168,6 +168,7 @@ def test_names_and_kinds_alone_suggest_groups() -> None:
     assert suggested(dict.fromkeys(months, "boolean")) == {"month": months}
 
 
+@pytest.mark.long
 def test_the_one_line_draws_exactly_one_and_a_hint_says_what_may_be_declared(
     tmp_path: Path,
 ) -> None:
@@ -263,6 +264,7 @@ def test_questions_speak_of_the_group_and_rows_come_with_its_columns(
     )
 
 
+@pytest.mark.long
 def test_an_evaluation_compares_the_columns_as_they_came() -> None:
     frame = rows(600)
     found = us.evaluate(frame, rows(600, seed=5), SCHEMA)
@@ -316,6 +318,7 @@ def test_kinds_that_are_public_never_say_that_exactly_one_is_1(tmp_path: Path) -
     assert said[0] == said[1]
 
 
+@pytest.mark.long
 def test_holders_of_other_columns_draw_a_group_with_all_others(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     frame = rows(1_500).assign(person=np.arange(1_500))

@@ -37,6 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("pattern", ["", "part-*.parquet"])
 def test_it_reads_as_one_table(

@@ -55,6 +55,7 @@ def runs(column: Binned) -> st.SearchStrategy[tuple[int, int]]:
     return st.tuples(places, places).map(lambda two: (min(two), max(two)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("column", KINDS, ids=str)
 @given(data=st.data())
 @settings(max_examples=12, deadline=None)  # of each of eleven kinds
@@ -69,6 +70,7 @@ def test_bounds_of_any_run_make_a_sound_column_whose_tree_is_paid_for(
     assert (fine.edges[0], fine.edges[-1]) == (found.edges[0], found.edges[-1])  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("column", [KINDS[0], KINDS[1], KINDS[4]], ids=str)
 @given(st.floats(allow_nan=False, allow_infinity=False), st.data())
 @settings(max_examples=60, deadline=None)

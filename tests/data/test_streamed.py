@@ -114,6 +114,7 @@ def kept(
     return TableSource(table=str(path))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_batches_together_are_the_table(tmp_path: Path, kind: str) -> None:
     source = kept(tmp_path, kind)
@@ -140,6 +141,7 @@ def party(table: Table, folder: Path | None = None) -> Any:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [{}, {"fine": 0.0}, {"target": SCHEMA.names[0], "triples": (SCHEMA.names[:3],)}],
@@ -162,6 +164,7 @@ def test_a_release_of_batches_is_that_of_the_whole_table_under_the_same_seed(
     assert made[0].card == made[1].card
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fine", [True, False])
 @pytest.mark.parametrize("size", [1, 7, 149, 10**6])
 def test_sums_over_many_batches_are_those_over_one_to_the_last_count(
@@ -241,6 +244,7 @@ def cut(grid: bool) -> tuple[dict[str, pd.DataFrame], dict[str, Schema], Any]:
     return tables, schemas, train("gram", federation, run="r", **SMALL).generator
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "size",
     [30, 10**6],
@@ -316,6 +320,7 @@ def test_people_who_changed_places_since_they_were_aligned_are_not_taken_for_oth
             _ = table.people
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [7, 10**6])
 @pytest.mark.parametrize("people", [("people", "own"), ("people",), ()])
 def test_people_and_their_events_are_brought_together_from_batches(
@@ -345,6 +350,7 @@ def test_people_and_their_events_are_brought_together_from_batches(
     assert one.people.dtype == other.people.dtype
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["one-report", "two-aggregators"])
 def test_simulations_of_people_are_those_of_the_whole_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str

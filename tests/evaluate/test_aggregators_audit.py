@@ -44,6 +44,7 @@ def audited(
     return audit_protocol(case, trials=14, seconds=3600, seed=3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_server_without_its_own_noise_learns_a_part_of_what_is_claimed(
     kind: str,

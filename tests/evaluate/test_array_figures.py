@@ -29,6 +29,7 @@ def write_images(path: Path, rows: int, seed: int, *, noise: bool = False) -> Pa
     return path
 
 
+@pytest.mark.long
 def test_images_like_the_real_ones_have_better_figures_than_noise(
     tmp_path: Path,
 ) -> None:

@@ -459,6 +459,7 @@ def audited() -> Audited:
     return Audited(result, done, {True: steps[::2], False: steps[1::2]})
 
 
+@pytest.mark.long
 def test_evidence_is_the_likelihood_ratio_of_the_noise(audited: Audited) -> None:
     """One step on everybody: evidence is N(±μ²/2, μ²), since the canary fills the clip
     norm.
@@ -486,6 +487,7 @@ def test_an_audit_of_verti_gan_sees_much_and_never_more_than_was_claimed(
     assert "not proof of safety" in str(result)
 
 
+@pytest.mark.long
 def test_the_server_alone_sees_the_person_too() -> None:
     config = verti_gan.Config(**{**vars(TINY), "rounds": 4})
     case = VertiGanAudit(
@@ -541,6 +543,7 @@ def test_the_worlds_differ_in_one_person_alone() -> None:
     assert spends[0] == spends[1]
 
 
+@pytest.mark.long
 def test_any_protocol_can_be_audited_as_it_is() -> None:
     schemas = {"clinic": SCHEMA, "insurer": Schema(columns=(Boolean(name="insured"),))}
     config = verti_gan.Config(**{**vars(TINY), "batch": 40})

@@ -39,6 +39,7 @@ def audited(epsilon: float, trials: int, **settings: object) -> AuditResult:
     return audit_protocol(case, trials=trials, seconds=3600)
 
 
+@pytest.mark.long
 def test_the_canarys_reports_give_it_away_but_not_beyond_the_claim() -> None:
     result = audited(8.0, 26)
     assert result.claimed == 8.0
@@ -55,6 +56,7 @@ class Louder(Ps):
         return PureDp(0.5)
 
 
+@pytest.mark.long
 def test_a_mechanism_that_chooses_at_another_price_than_it_charges_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

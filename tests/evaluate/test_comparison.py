@@ -42,6 +42,7 @@ def test_without_real_rows_there_are_synthetic_shares_alone() -> None:
     assert shares.figure is None
 
 
+@pytest.mark.long
 def test_each_column_bears_its_figure_and_their_mean_is_the_figure_of_single_columns():
     real, schema = toy(rows=500, seed=1)
     made, _ = toy(rows=500, seed=2)
@@ -77,6 +78,7 @@ def test_attacks_look_only_at_columns_that_can_be_compared() -> None:
     assert list(found.closeness) == ["clinic"]
 
 
+@pytest.mark.long
 def test_people_are_linked_between_parties_and_the_target_is_inferred() -> None:
     real, schema = toy(rows=60, seed=1, person=None)
     unseen, _ = toy(rows=60, seed=2, person=None)
@@ -129,6 +131,7 @@ def test_attacks_look_at_one_row_of_each_person_and_at_no_training_person_among_
     assert len(mixed) == 3
 
 
+@pytest.mark.long
 def test_people_with_many_rows_raise_no_alarm_where_nothing_leaked() -> None:
     schema = Schema(
         columns=tuple(

@@ -67,21 +67,21 @@ def test_hand_computed_scores_with_a_class_that_the_test_rows_lack():
 
 
 def test_the_deviation_of_a_difference_is_that_over_test_rows():
-    """Two models of one law are tested on 300 rows, a thousand times over."""
+    """Two models of one law are tested on 100 rows, 400 times over."""
     rng = np.random.default_rng(3)
     differences = []
     stated = []
-    for _ in range(1_000):
-        truth = rng.integers(0, 3, 300)
-        chances = [rng.dirichlet([1, 1, 1], 300) for _ in range(2)]
+    for _ in range(400):
+        truth = rng.integers(0, 3, 100)
+        chances = [rng.dirichlet([1, 1, 1], 100) for _ in range(2)]
         for part, weight in zip(chances, (0.3, 0.15), strict=True):
-            part[np.arange(300), truth] += weight
+            part[np.arange(100), truth] += weight
         real, synthetic = chances
         scores = [classification_scores(truth, part) for part in (real, synthetic)]
         differences.append([scores[1][key] - scores[0][key] for key in ("acc", "auc")])
         deviations = difference_deviations(truth, real, synthetic)
         stated.append([deviations["acc"], deviations["auc"]])
-    assert np.mean(stated, axis=0) == pytest.approx(np.std(differences, 0), rel=0.07)
+    assert np.mean(stated, axis=0) == pytest.approx(np.std(differences, 0), rel=0.12)
 
 
 def test_equal_guesses_differ_by_nothing():
@@ -108,6 +108,7 @@ def test_indicators_are_the_one_hot_rows():
     ]
 
 
+@pytest.mark.long
 def test_every_model_learns_from_faithful_rows():
     figures = by_name(
         downstream(*(examples(200, seed) for seed in (0, 1, 2)), SIZES, classes=2)
@@ -143,6 +144,7 @@ def test_training_on_the_real_rows_themselves_gives_the_real_score():
         assert figure.value == figure.ceiling
 
 
+@pytest.mark.long
 def test_regressions_lie_between_the_mean_and_the_real_model():
     def numbers(seed):
         rows = examples(200, seed)

@@ -233,6 +233,7 @@ def test_tables_with_nothing_in_common_give_reasons_alone():
     assert "cannot be computed" in str(evaluation)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [0, 1, 2, 10])
 @pytest.mark.parametrize("target", ["child", "income"])
 def test_few_rows_give_figures_or_reasons(rows, target):

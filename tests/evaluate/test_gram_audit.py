@@ -114,6 +114,7 @@ def test_fine_tables_with_a_tenth_of_their_noise_are_found_out(
     ).passed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "schemas", [{"a": XY}, {"a": XY, "b": Z}], ids=["one holder", "columns"]
 )
@@ -127,6 +128,7 @@ def test_holders_that_add_a_tenth_of_their_noise_are_found_out(
     assert not audited(schemas, budget=STRICT).passed
 
 
+@pytest.mark.long
 def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None:
     for name, schema in (("a", XY), ("b", Z)):
         schema.save(tmp_path / f"{name}.toml")

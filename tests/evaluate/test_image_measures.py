@@ -27,6 +27,7 @@ def by_name(figures):
     return {figure.name: figure for figure in figures}
 
 
+@pytest.mark.long
 def test_a_classifier_learns_from_faithful_images_and_not_from_wrong_labels():
     real = bars(150, 0, 6)
     good = bars(150, 1, 6)

@@ -24,6 +24,7 @@ def test_masks_that_are_used_again_are_seen_and_others_are_not(run: str) -> None
     assert Job(run, None, masks_are_used_once, 5)()[0]
 
 
+@pytest.mark.long
 def test_what_keeps_its_claim_passes_and_a_bug_that_is_not_seen_is_reported() -> None:
     assert Job("gram", None, claim_is_kept, 5)(trials=20)[0]
     # so few show nothing

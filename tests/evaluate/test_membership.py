@@ -58,6 +58,7 @@ def test_the_attack_equals_the_papers_definition(count, rows, score, seed):
     np.testing.assert_allclose(found, by_hand(targets.tolist(), table.tolist(), score))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("outliers", [None, 0, 0.5, 1])
 def test_a_table_that_never_saw_the_targets_scores_one_half(score, outliers):

@@ -36,6 +36,7 @@ def audited(epsilon: float, **settings: Any) -> AuditResult:
     return audit_protocol(case, trials=14, seconds=3600, seed=3)
 
 
+@pytest.mark.long
 def test_the_releases_together_tell_a_part_of_what_they_are_claimed_to() -> None:
     result = audited(32.0, bits=1, norms=0.1)
     assert result.passed

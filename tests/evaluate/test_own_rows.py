@@ -219,6 +219,7 @@ def test_what_was_made_wrongly_within_the_schema_is_never_called_good(
         assert (single.mark == "good") is good, single
 
 
+@pytest.mark.long
 def test_numbers_without_bounds_lie_between_the_ends_of_all_rows_and_nothing_is_lost():
     columns = (
         Integer(name="n"),

@@ -44,6 +44,7 @@ def test_on_levels_sdmetrics_is_one_minus_our_avd() -> None:
     )
 
 
+@pytest.mark.long
 def test_a_copy_is_told_from_the_real_rows_by_no_classifier_and_has_no_new_row():
     frame, schema = toy(rows=120, seed=1)
     figures = {f.name: f for f in second_opinion(frame, frame.copy(), schema)}

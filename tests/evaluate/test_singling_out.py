@@ -160,6 +160,7 @@ def test_attack_and_control_run_on_equally_many_people():
         assert "and 60 of" in attack.note
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("holdout", [800, 300])
 def test_copies_are_singled_out_and_independent_rows_are_not(ordered, holdout):

@@ -48,6 +48,7 @@ def test_the_releases_together_tell_a_part_of_what_they_are_claimed_to() -> None
     assert result.observed > 0.8
 
 
+@pytest.mark.long
 def test_holders_that_add_a_fortieth_of_their_noise_are_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -39,6 +39,7 @@ def test_what_is_claimed_is_what_one_person_moves(run: str) -> None:
     assert math.isfinite(found.observed(1e-6))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("run", "bug"),
     [

@@ -85,6 +85,7 @@ def test_what_claims_nothing_is_not_audited() -> None:
         audited(private=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("parts", "party"), [({}, "clinic"), ({"clinic": 2, "bank": 2}, "clinic1")]
 )

@@ -119,6 +119,7 @@ WORD_OF_THE_RUN = {"outside"}  # no ledger holds them (docs/evidence.md)
 OF_ROUNDS = {"uses_of_rounds"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["gram", "critics", "reports"])
 def test_every_field_of_a_statement_that_is_claimed_otherwise_is_refused_by_who_holds_the_ledger(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -203,6 +204,7 @@ def _hidden_rounds(stated: dict[str, Any]) -> None:
         party["epsilon_round"] = dict.fromkeys(party["epsilon_round"], 0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "change", "word"),
     [
@@ -253,6 +255,7 @@ def test_honest_evidence_is_signed_by_all_and_verified(
     assert set(verify_folder(folder, trusted).signers) == set(NAMES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -310,6 +313,7 @@ def _smaller_price(folder: Path, name: str) -> None:
     (folder / name).write_text(forged)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DERIVED)
 def test_a_derived_file_that_claims_less_than_the_statement_is_refused_by_who_signs_and_who_verifies(
     gram: Path, tmp_path: Path, name: str

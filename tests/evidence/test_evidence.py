@@ -202,6 +202,7 @@ def _swapped(folder: Path, trusted: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -330,6 +331,7 @@ def test_texts_with_control_characters_or_without_end_are_refused(text: Any) -> 
         ReleaseDescription(title=text)
 
 
+@pytest.mark.long
 @settings(
     max_examples=8,
     deadline=None,

@@ -80,6 +80,7 @@ def test_refusals_of_a_member_are_logged_up_to_a_number_a_day_also_after_a_resta
         assert exchange.offers(north, "ward") == []
 
 
+@pytest.mark.long
 def test_of_all_refusals_the_log_keeps_the_last_and_all_that_was_done(
     tmp_path: Path,
 ) -> None:

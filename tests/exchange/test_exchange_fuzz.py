@@ -38,6 +38,7 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield exchange
 
 
+@pytest.mark.long
 def test_no_request_breaks_the_service(exchange: Served) -> None:
     """Every request is sent in the name of everybody: to make one up takes longer than
     to answer it.

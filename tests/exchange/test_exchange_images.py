@@ -106,6 +106,7 @@ def trade(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trade]:
         yield Trade(exchange, tokens, folder)
 
 
+@pytest.mark.long
 def test_the_service_rebuilds_convolutional_decoders_and_a_pull_draws_a_balanced_set(
     trade: Trade,
 ) -> None:

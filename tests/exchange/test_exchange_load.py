@@ -29,6 +29,7 @@ from understudy.services.web.limits import Limits, Rate
 MEMBERS = 50
 
 
+@pytest.mark.long
 def test_fifty_members_pull_at_once_without_an_error(tmp_path: Path) -> None:
     with served(tmp_path) as exchange, exchange.member("north") as north:
         digest = north.push("ward", generator())["digest"]

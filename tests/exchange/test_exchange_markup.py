@@ -84,6 +84,7 @@ def test_hostile_names_make_the_same_pages_as_plain_ones(exchange: Served) -> No
             assert answers[0].status_code == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
 def test_what_a_visitor_asks_for_comes_back_as_text(
     exchange: Served, hostile: str

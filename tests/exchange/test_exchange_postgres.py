@@ -32,6 +32,7 @@ def database(postgres_url: str) -> Iterator[str]:
     engine.dispose()
 
 
+@pytest.mark.long
 def test_an_exchange_over_postgresql_trades_refuses_and_remembers(
     database: str, tmp_path: Path
 ) -> None:

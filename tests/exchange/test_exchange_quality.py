@@ -31,6 +31,7 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield exchange
 
 
+@pytest.mark.long
 def test_a_silo_pays_for_a_figure_and_the_pages_say_it_in_words(
     exchange: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def of_two_columns(sizes: tuple[int, ...]) -> Tensor:
     return column[:, None] != column
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ordered", [True, False])
 def test_tables_are_those_of_everything_that_can_happen(ordered: bool) -> None:
     chains = random_chains(ordered=ordered)
@@ -138,6 +139,7 @@ def test_tables_are_those_of_everything_that_can_happen(ordered: bool) -> None:
     torch.testing.assert_close(said.mean.mean(0), found["across"][:2].sum(0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("boxes", [1, 2])
 def test_tables_given_rules_are_those_of_everything_that_can_happen_under_them(
     boxes: int,

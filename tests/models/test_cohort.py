@@ -127,6 +127,7 @@ def test_a_client_is_untouched_by_the_rows_of_the_others(model, optimizer):
     assert not torch.equal(after[3], before[3])
 
 
+@pytest.mark.long
 @each_optimizer
 @each_model
 def test_the_chunk_size_does_not_change_the_result(model, optimizer):

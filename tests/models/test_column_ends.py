@@ -94,6 +94,7 @@ def ends(draw: Draw, people: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["outside", "beyond", "ks", "p99"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("people", PEOPLE)
 @pytest.mark.parametrize("draw", [uniform, beta, normal])
 def test_nobody_is_far_past_the_end_of_a_bounded_or_a_normal_column(
@@ -107,6 +108,7 @@ def test_nobody_is_far_past_the_end_of_a_bounded_or_a_normal_column(
     assert (found["p99"] - 1).abs().mean() < p99
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("people", PEOPLE)
 @pytest.mark.parametrize("draw", [power, lognormal, half_zeros])
 def test_long_tails_are_as_long_as_counts_say(draw: Draw, people: int) -> None:
@@ -116,6 +118,7 @@ def test_long_tails_are_as_long_as_counts_say(draw: Draw, people: int) -> None:
     assert (found["p99"] - 1).abs().mean() < p99
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("people", PEOPLE)
 def test_of_two_groups_far_apart_none_is_taken_for_a_tail(people: int) -> None:
     found = ends(far_groups, people, 1)

@@ -99,6 +99,7 @@ def test_codes_and_their_groups_survive_among_dozens_of_other_columns() -> None:
     assert float((pair[possible] - 1 / 12).abs().max()) < 0.03
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lean", [0.4, 0.6, 0.8, 0.9])
 def test_half_a_copy_is_not_taken_for_a_whole_one(lean: float) -> None:
     """Off the diagonal a cell holds less than 1.5 deviations of its noise, and all of

@@ -2,6 +2,7 @@
 target's pairs as they were.
 """
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -81,6 +82,7 @@ def test_a_fit_reads_so_where_people_are_few_beside_the_noise() -> None:
     assert steps[-1] == 300
 
 
+@pytest.mark.long
 def test_a_fit_reads_as_declared_where_nobody_knows_how_many_people_there_are() -> None:
     counts, variance = released(150.0)
     steps: list[int] = []

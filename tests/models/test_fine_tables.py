@@ -161,6 +161,7 @@ def test_a_group_that_hardly_stands_out_is_kept_where_the_others_cannot_be_all_p
         assert float(found[3600:].sum()) < 60
 
 
+@pytest.mark.long
 def test_few_people_among_those_who_stand_out_stay_where_they_were_counted() -> None:
     """Payments: none for many, small ones for few, most above; and ages, fewer from
     year to year.
@@ -239,6 +240,7 @@ def test_nobody_is_drawn_past_an_end_of_the_counts() -> None:
     assert not found[:4].any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("people", [6_000, 20_000])
 def test_a_share_ends_at_one_by_counts_under_noise(people: int) -> None:
     """Even, with one in ten on 1 itself, and U-shaped: nobody is drawn above 1,
@@ -266,6 +268,7 @@ def test_a_share_ends_at_one_by_counts_under_noise(people: int) -> None:
             )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("exponent", [1.5, 3.0])
 def test_a_long_tail_has_no_end(
     exponent: float, monkeypatch: pytest.MonkeyPatch

@@ -233,6 +233,7 @@ def test_stopping_is_nearer_to_the_truth_than_going_on(
     assert stopped < 0.95 * gone_on
 
 
+@pytest.mark.long
 def test_a_strong_table_is_not_outvoted_by_many_without_dependence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

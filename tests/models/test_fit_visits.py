@@ -74,6 +74,7 @@ def made() -> VisitCodes:
     return drawn(fit_visits(exact, [NUMBERS], kinds=12, steps=100, seed=0), 20_000)
 
 
+@pytest.mark.long
 def test_exact_tables_are_met_and_the_next_event_follows_the_last(
     made: VisitCodes,
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_person_s_first_event_says_something_of_the_third(made: VisitCodes) ->
     assert first_and_last(made) > first_and_last(population()) / 2 > 0.1
 
 
+@pytest.mark.long
 def test_noise_is_not_followed() -> None:
     exact = VisitTables.exact(population(), LAYOUT)
     noisy = with_noise(exact, 60.0)

@@ -135,6 +135,7 @@ def furthest_pair(ties: tuple[Tie, ...], seed: int, **size: int) -> float:
     return float(pair_distances(law, gram / 4_000, SIZES).max())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ties", CASES)
 def test_exact_tables_of_rows_that_keep_the_rules_are_recovered(
     ties: tuple[Tie, ...],

@@ -338,6 +338,7 @@ def test_lag_1_of_second_moments_is_that_of_the_law_they_are_of() -> None:
     assert lag_1(second, back, 2).tolist() == pytest.approx([0.9, 0.3])
 
 
+@pytest.mark.long
 def test_the_noise_of_lag_1_is_that_of_lags_of_noisy_moments() -> None:
     frame = Frame((12, 2), 1, 24)
     back = torch.from_numpy(frame.matrix())
@@ -396,6 +397,7 @@ def autoregression(fade: float, people: int, seed: int) -> Series:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fade", [0.3, 0.6, 0.8, 0.95])
 @pytest.mark.parametrize(("people", "epsilon"), [(500, 8.0), (4000, 1.0)])
 def test_drawn_series_have_the_lag_1_of_real_ones(

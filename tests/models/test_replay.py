@@ -37,6 +37,7 @@ def test_every_call_has_the_value_of_its_own_inputs(device: str) -> None:
         assert torch.equal(replayed(a, b), work(a, b))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.kind)

@@ -288,6 +288,7 @@ def test_levels_keep_their_numbers_and_draw_them() -> None:
             )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("low", "high"), [(4_096, 262_143), (-(4**12), 4**13 - 1), (0, 2**53)]
 )

@@ -55,6 +55,7 @@ def tables(people: int, columns: int) -> Iterator[Bits]:
         yield np.array(cells, dtype=np.bool_).reshape(people, columns)
 
 
+@pytest.mark.long
 def test_every_pair_of_tiny_tables_is_multiplied_exactly() -> None:
     room = Room(3, (2, 1), TINY)
     for x in tables(3, 2):
@@ -62,6 +63,7 @@ def test_every_pair_of_tiny_tables_is_multiplied_exactly() -> None:
             assert (counts(x, y, room) == x.astype(int).T @ y.astype(int)).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", [300, 128, 7])
 def test_counts_are_exact_with_the_parameters_of_a_run(chunk: int) -> None:
     x = table(300, 12, 1)
@@ -189,6 +191,7 @@ def shares(x: Bits, y: Bits, room: Room, times: int) -> Iterator[tuple[int, int]
         yield int(a.share(answer, room.widths[1]).item()), int(share.item())
 
 
+@pytest.mark.long
 def test_each_share_alone_is_uniform_whatever_the_count() -> None:
     room = Room(3, (1, 1), TINY)
     ones = np.ones((3, 1), dtype=np.bool_)
@@ -219,6 +222,7 @@ def is_flooded(noise: NDArray[np.float64], room: Room) -> bool:
     return bool(kstest(noise / 2.0**room.flood, norm.cdf).pvalue > 1e-4)
 
 
+@pytest.mark.long
 def test_what_a_finds_beside_its_share_is_the_flood() -> None:
     room = Room(8, (1, 1), TINY)
     some = table(100, 1, 5)
@@ -226,6 +230,7 @@ def test_what_a_finds_beside_its_share_is_the_flood() -> None:
         assert is_flooded(noise_at_a(room, y, 300), room)
 
 
+@pytest.mark.long
 def test_a_planted_flood_that_is_too_small_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

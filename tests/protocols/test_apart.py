@@ -121,6 +121,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_a_person_s_update_is_the_same_to_the_last_bit_whatever_rows_others_have(
     case: str,

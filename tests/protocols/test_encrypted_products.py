@@ -91,6 +91,7 @@ def same_sums(one: Released, other: Released) -> bool:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("chunk", [7, 1 << 15])
 def test_encrypted_and_dealt_products_are_the_same_counts(cut: str, chunk: int) -> None:
@@ -99,6 +100,7 @@ def test_encrypted_and_dealt_products_are_the_same_counts(cut: str, chunk: int) 
     assert same_sums(made, dealt)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut", CUTS)
 def test_with_equal_noise_the_releases_are_equal(
     cut: str, monkeypatch: pytest.MonkeyPatch
@@ -187,6 +189,7 @@ def test_the_price_of_answers_stands_in_every_ledger_before_they_leave() -> None
         assert one.ledger.spend(run="r")[event] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [0.05, 0.5, 2.0, 30.0])
 @pytest.mark.parametrize("delta", [1e-5, 1e-9])
 def test_releases_and_answers_fit_the_budget_together(
@@ -291,6 +294,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(("kind", "number"), [(Swap, 2), (Swap, 4), (Release, 1)])
 def test_a_message_that_was_changed_is_refused_and_no_release_charged(
@@ -347,6 +351,7 @@ def test_messages_of_another_chunk_or_session_are_refused() -> None:
         run(cut, encrypted(Plan()), chunk=10, before=again)
 
 
+@pytest.mark.long
 def test_answers_that_are_missing_or_too_many_are_refused() -> None:
     cut = by_columns(2)
     for change in (
@@ -443,6 +448,7 @@ class Reborn(Relay):
         return replies
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut", ["two", "grid"])
 def test_a_party_goes_on_from_its_state_at_any_ask(cut: str) -> None:
     parts = CUTS[cut]

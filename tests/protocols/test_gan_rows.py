@@ -167,6 +167,7 @@ def test_without_noise_a_table_and_series_are_both_learned(tmp_path: Path) -> No
     pd.testing.assert_frame_equal(again.sample(5, seed=0), frame)
 
 
+@pytest.mark.long
 def test_without_noise_the_bright_half_of_the_images_is_learned() -> None:
     held = Federation.rehearsal({"radiology": images(100)}, budget=FREE, seed=1)
     settings = LEARNS | {"learning_rate": 0.006}

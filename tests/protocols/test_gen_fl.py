@@ -226,6 +226,7 @@ def test_a_cnn_clips_each_row_by_its_whole_gradient() -> None:
     torch.testing.assert_close(lengths, torch.full((2,), clip), rtol=1e-2, atol=0)
 
 
+@pytest.mark.long
 def test_a_cnn_is_trained_on_images_alone() -> None:
     federated = Federation.rehearsal(
         {"host": clients()}, budget=Budget(math.inf, 0.0), seed=3

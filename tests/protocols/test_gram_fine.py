@@ -145,6 +145,7 @@ def test_without_noise_fine_tables_and_pairs_on_their_levels_are_exact(
     )
 
 
+@pytest.mark.long
 @every_cut
 def test_all_releases_together_cost_the_budget_once_and_each_its_share(
     cut: Any,
@@ -191,6 +192,7 @@ def test_a_person_moves_one_node_in_each_layer_and_no_more_than_is_paid_for() ->
         assert int(moved.sum()) <= MOVED
 
 
+@pytest.mark.long
 @every_cut
 def test_the_noise_that_is_stated_is_the_noise_of_the_pairs(cut: Any) -> None:
     done, levels = found(cut, Plan(fine=0.2))
@@ -427,6 +429,7 @@ def test_a_holder_that_agreed_to_another_share_refuses() -> None:
 # What was paid for is kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut", [rows, columns])
 def test_the_fine_release_is_on_disk_before_levels_are_told_and_a_run_goes_on_from_there(
     cut: Any, tmp_path: Path
@@ -457,6 +460,7 @@ def test_the_fine_release_is_on_disk_before_levels_are_told_and_a_run_goes_on_fr
         assert ledger.spent() <= BUDGET.epsilon
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cut", "step", "ended", "paid"),
     [
@@ -559,6 +563,7 @@ def test_a_generator_keeps_its_levels_on_disk_and_a_strangers_are_checked(
         Generator.load(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut", [rows, columns])
 def test_people_too_few_for_the_noise_end_in_a_generator_and_not_in_an_error(
     cut: Any,

@@ -90,6 +90,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cut", "settings"),
     [
@@ -126,6 +127,7 @@ def test_the_noise_that_is_foretold_is_the_noise_that_is_added(
     assert all(price <= BUDGET.epsilon for price in said.price.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("cut", ["rows", "columns"])
 def test_the_errors_that_are_foretold_are_those_of_the_released_counts(
@@ -258,6 +260,7 @@ def test_without_noise_a_plan_says_so() -> None:
     assert "no guarantee" in str(said)
 
 
+@pytest.mark.long
 def test_a_run_with_more_people_or_more_columns_takes_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

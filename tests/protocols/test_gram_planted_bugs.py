@@ -385,6 +385,7 @@ def test_the_code_as_it_is_passes(check: Callable[[], None]) -> None:
     check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("plant", "check"), CAUGHT, ids=lambda each: each.__name__)
 def test_a_planted_bug_is_caught(
     plant: Callable[[Patch], None], check: Callable[[], None], monkeypatch: Patch

@@ -80,6 +80,7 @@ def test_without_noise_people_are_found_and_fine_tables_and_pairs_are_exact(
     assert torch.allclose(done.gram, x.T @ x, atol=1e-9)
 
 
+@pytest.mark.long
 @every_cut
 def test_the_price_is_the_same_wherever_people_are_found(cut: Any) -> None:
     tables, schemas = opened(cut)

@@ -87,6 +87,7 @@ def held(generator: Generator) -> TableRelease:
     return generator.release
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cut", "opened"), [*((cut, True) for cut in CUTS), ("grid", False)]
 )
@@ -128,6 +129,7 @@ def with_noise(cut: str) -> Generator:
     )
 
 
+@pytest.mark.long
 @every_cut
 def test_the_card_says_how_many_released_pairs_the_fit_misses(cut: str) -> None:
     generator = with_noise(cut)
@@ -237,6 +239,7 @@ def thousand(cut: str) -> tuple[TableRelease, np.ndarray]:
     ), truth
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut", ["rows", "columns"])
 def test_95_percent_intervals_of_counts_and_their_sums_cover_the_truth_in_93_to_97(
     cut: str,
@@ -254,6 +257,7 @@ def test_95_percent_intervals_of_counts_and_their_sums_cover_the_truth_in_93_to_
         assert 0.93 <= np.mean(inside) <= 0.97, axis
 
 
+@pytest.mark.long
 def test_95_percent_intervals_of_figures_cover_the_truth_in_93_to_97() -> None:
     found, truth = thousand("rows")
     total = truth.sum()

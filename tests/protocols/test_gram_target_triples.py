@@ -87,6 +87,7 @@ def test_chosen_tables_are_exact_without_noise(cut: Any) -> None:
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("used", [True, False], ids=["all of them", "none of them"])
 def test_the_price_is_that_of_as_many_as_were_agreed_on(cut: Any, used: bool) -> None:

@@ -153,6 +153,7 @@ def drawn(
     return result.generator.sample(4_000, seed=1), result.artefact.card
 
 
+@pytest.mark.long
 def test_a_parity_of_three_columns_is_found_and_drawn_and_by_pairs_alone_it_is_not():
     kept = {}
     for many in (0, 1):
@@ -163,6 +164,7 @@ def test_a_parity_of_three_columns_is_found_and_drawn_and_by_pairs_alone_it_is_n
     assert kept[1] > 0.9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("people", "searched"), [(20_000, True), (300, False)])
 def test_a_parity_is_found_by_default_where_people_are_many_and_card_and_ledger_say_so(
     people: int, searched: bool
@@ -187,6 +189,7 @@ def test_a_parity_is_found_by_default_where_people_are_many_and_card_and_ledger_
         assert "not searched" in said
 
 
+@pytest.mark.long
 def test_echoes_of_an_effect_take_no_place_of_another() -> None:
     frame = PARITY.assign(b5=lambda frame: frame["b1"] ^ frame["b2"])
     also = np.random.default_rng(2).random(len(frame)) < 0.1

@@ -281,6 +281,7 @@ APART = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("why", "cut", "one", "other"), APART, ids=[why for why, *_ in APART]
 )

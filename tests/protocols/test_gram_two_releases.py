@@ -67,6 +67,7 @@ def leaving(who: str, step: Any) -> Any:
     return leave
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cut", "step", "settings"),
     [

@@ -295,6 +295,7 @@ def test_without_noise_all_blocks_are_the_sums_over_people(
             )
 
 
+@pytest.mark.long
 def test_the_noise_is_what_the_price_says_and_each_release_is_charged_once() -> None:
     off = []
     inside = {}

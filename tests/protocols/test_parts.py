@@ -250,6 +250,7 @@ LATER = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("why", "stage"), [*((why, 0) for why in WRONG), *((why, 1) for why in LATER)]
 )
@@ -357,6 +358,7 @@ def test_noise_is_drawn_once_after_the_merge_and_after_the_entry(
     assert order == ["parts", "entry", "noise", "parts", "entry", "noise"]
 
 
+@pytest.mark.long
 def test_jobs_and_parts_tell_nothing_without_the_key_and_bind_what_they_are_of(
     job: Task,
 ) -> None:
@@ -407,6 +409,7 @@ def test_a_part_of_a_table_reads_its_own_rows_alone(source: TableSource) -> None
     )
 
 
+@pytest.mark.long
 def test_machines_that_share_a_folder_count_the_same_and_leave_nothing_there(
     source: TableSource, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def card_of(outcome: Any) -> Mapping[str, Any]:
     return outcome.trained.card
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "protocol",
     ["sign-ds", "fed-wae", "fed-stdg", "gen-fl", "lopub", "one-report", "sgde"],
@@ -105,6 +106,7 @@ def test_the_others_end_the_run_and_the_card_says_who_went_when(
         assert not paid or any(went in text for text in outcome.privacy.outside)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "protocol",
     ["sign-ds", "fed-wae", "fed-stdg", "gen-fl", "lopub", "one-report", "sgde"],

@@ -225,6 +225,7 @@ def test_offers_draw_their_own_class_and_resemble_it() -> None:
         assert (drawn.loc[drawn["class"] == label, "one"] == level).mean() > 0.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("poison", ["flip", "random"])
 def test_liars_are_flagged_and_left_out(poison: str) -> None:
     outcome = exchange(poison=poison, poison_share=1 / 4)

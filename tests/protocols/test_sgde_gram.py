@@ -198,6 +198,7 @@ def test_images_have_no_pairs() -> None:
         train("sgde", federation, kind="gram", epsilon=4.0)
 
 
+@pytest.mark.long
 def test_swapped_classes_show_in_a_pool_of_counts() -> None:
     made = [offers(rows(400, seed), f"s{seed}", seed)[0] for seed in range(4)]
     lie = rows(400, 9)
@@ -206,6 +207,7 @@ def test_swapped_classes_show_in_a_pool_of_counts() -> None:
     assert [one.flagged for one in judged] == [False] * 4 + [True]
 
 
+@pytest.mark.long
 def test_a_run_of_counts_is_one_generator_and_lies_are_found() -> None:
     held = {f"s{seed}": rows(300, seed) for seed in range(5)}
     federation = Federation.rehearsal(
@@ -219,6 +221,7 @@ def test_a_run_of_counts_is_one_generator_and_lies_are_found() -> None:
     assert torch.isfinite(result.generator.network.logits).all()  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_levels_that_one_silo_bought_are_the_pools_and_its_ledger_has_their_price_and_the_offers(
     tmp_path: Path,
 ) -> None:

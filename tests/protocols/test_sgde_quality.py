@@ -107,6 +107,7 @@ def test_the_figure_is_near_what_a_classifier_of_the_rows_has() -> None:
     assert abs(quality["people"] - 400) < 6 * quality["noise"]
 
 
+@pytest.mark.long
 def test_without_noise_the_counts_are_those_of_people_and_somebody_with_many_rows_counts_once():
     schema = replace(SCHEMA, person="id")
     frame = rows(60)
@@ -194,6 +195,7 @@ def test_what_was_spent_since_the_pool_was_joined_is_found_before_the_figure_is_
     assert one.ledger.spend() == spent
 
 
+@pytest.mark.long
 def test_a_second_figure_is_refused_also_by_a_party_that_was_put_back() -> None:
     one = party(Ledger.rehearsal("s", Budget(20.0, 1e-5)))  # which could pay for more
     one.answer(subscribe())

@@ -183,6 +183,7 @@ def test_a_person_without_rows_uploads_like_any_other_and_counts_nothing(
     assert (outcome.people, outcome.trained.card["refused"]) == (PEOPLE + 1, 0)
 
 
+@pytest.mark.long
 def test_both_aggregators_add_their_full_noise_and_the_diagonal_has_more(
     released: list[Tensor],
 ) -> None:

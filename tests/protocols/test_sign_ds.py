@@ -450,6 +450,7 @@ def accuracy(budget: Budget, *, seed: int = 1, **settings: Any) -> float:
     return result.model.accuracy(blobs(200, seed=9))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reporter", ["em-mds", "ps"])
 def test_at_epsilon_8_it_learns_what_is_easy_and_at_almost_none_it_does_not(
     reporter: str,
@@ -461,6 +462,7 @@ def test_at_epsilon_8_it_learns_what_is_easy_and_at_almost_none_it_does_not(
     )
 
 
+@pytest.mark.long
 def test_poisoned_people_change_the_result() -> None:
     plain = {"reporter": "none", "rounds": 5, "learning_rate": 1.6}
     assert accuracy(FREE, **plain) > 0.95

@@ -75,6 +75,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_that_is_stopped_after_any_step_ends_as_one_that_nobody_stopped(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

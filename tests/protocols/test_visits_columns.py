@@ -136,6 +136,7 @@ def test_a_person_pays_once_for_all_holders_together() -> None:
     )
 
 
+@pytest.mark.long
 def test_what_goes_together_across_holders_is_learned() -> None:
     """Income at the bank goes with smoking, which the clinic knows, and so with the
     severity of visits.

@@ -104,6 +104,7 @@ def locally(case: Case) -> tuple[Any, Federation]:
     return case.record.train(case.config(), parties, federation.schemas), federation
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case",
     [*CASES[:3], next(case for case in CASES if case.protocol == "sign-ds")],
