@@ -18,8 +18,8 @@ import torch
 
 from refusals import raises
 from test_cli import Run
+from unbinned import BUDGET, FRAME, SCHEMA, SMALL
 from understudy.api.train import train
-from understudy.data.column import Binned
 from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.fine import fine_schema
 from understudy.data.kinds import NoRows
@@ -27,7 +27,6 @@ from understudy.data.reading import files, stores, written
 from understudy.data.reading.sources import TableSource
 from understudy.data.reading.writing import write_table
 from understudy.data.reading.written import room_for
-from understudy.data.samples import toy
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import (
     StreamedTable,
@@ -54,18 +53,6 @@ from understudy.runs.federation import Federation
 from understudy.runtime.wire import spoken_bytes
 from visit_cases import clinic, frames
 
-FRAME, _all = toy(rows=150, seed=4)
-_toy = _all.select(["smoker", "age", "treated", "income"])
-# Without declared bins, so that levels are bought: fine cells are counted at one
-# reading, and pairs at the next.
-SCHEMA = replace(
-    _toy,
-    columns=tuple(
-        replace(c, bins=None) if isinstance(c, Binned) else c for c in _toy.columns
-    ),
-)
-BUDGET = Budget(2.0, 1e-5)
-SMALL: dict[str, Any] = {"components": 8, "steps": 5, "device": "cpu"}
 KINDS = ("parquet", "csv", "csv.gz", "sqlite", "duckdb")
 
 pytestmark = pytest.mark.usefixtures("short_fits")

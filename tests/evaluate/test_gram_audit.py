@@ -2,6 +2,7 @@
 little noise.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,12 +120,9 @@ def test_fine_tables_with_a_tenth_of_their_noise_are_found_out(
     "schemas", [{"a": XY}, {"a": XY, "b": Z}], ids=["one holder", "columns"]
 )
 def test_holders_that_add_a_tenth_of_their_noise_are_found_out(
-    schemas: dict[str, Schema], monkeypatch: pytest.MonkeyPatch
+    schemas: dict[str, Schema], less_noise: Callable[[int], None]
 ) -> None:
-    def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
-        return noise_on(cells, scale / 10, rng)
-
-    monkeypatch.setattr(pricing, "noise_on", quiet)
+    less_noise(10)
     assert not audited(schemas, budget=STRICT).passed
 
 

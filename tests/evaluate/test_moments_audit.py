@@ -2,20 +2,16 @@
 little noise.
 """
 
-from fractions import Fraction
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from understudy.data.images import ImageSchema
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.evaluate.audit.joint_canary import JointAudit
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.noise.rng import Rng
-from understudy.privacy.secure.counts import noise_on
-from understudy.protocols.joint import pricing
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.protocol import Moments
 
@@ -44,12 +40,9 @@ def test_the_releases_together_tell_a_part_of_what_they_are_claimed_to() -> None
 
 
 def test_a_holder_that_adds_a_tenth_of_its_noise_is_found_out(
-    monkeypatch: pytest.MonkeyPatch,
+    less_noise: Callable[[int], None],
 ) -> None:
-    def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
-        return noise_on(cells, scale / 10, rng)
-
-    monkeypatch.setattr(pricing, "noise_on", quiet)
+    less_noise(10)
     assert not audited(2.5).passed
 
 

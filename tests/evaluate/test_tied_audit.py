@@ -2,11 +2,10 @@
 little noise.
 """
 
-from fractions import Fraction
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Schema
@@ -14,9 +13,6 @@ from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.evaluate.audit.joint_canary import JointAudit
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.noise.rng import Rng
-from understudy.privacy.secure.counts import noise_on
-from understudy.protocols.joint import pricing
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.tied.protocol import TiedStudy
 
@@ -50,12 +46,9 @@ def test_the_releases_together_tell_a_part_of_what_they_are_claimed_to() -> None
 
 @pytest.mark.long
 def test_holders_that_add_a_fortieth_of_their_noise_are_found_out(
-    monkeypatch: pytest.MonkeyPatch,
+    less_noise: Callable[[int], None],
 ) -> None:
-    def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
-        return noise_on(cells, scale / 40, rng)
-
-    monkeypatch.setattr(pricing, "noise_on", quiet)
+    less_noise(40)
     assert not audited(0.5).passed
 
 

@@ -2,7 +2,7 @@
 people who count too often.
 """
 
-from fractions import Fraction
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tomli_w
 from numpy.typing import NDArray
-from torch import Tensor
 
 from understudy.data.visits import Visits, counts, reading
 from understudy.evaluate.audit.audit_file import CASES, Subject, audit_run_file
@@ -18,9 +17,6 @@ from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.evaluate.audit.joint_canary import JointAudit
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.noise.rng import Rng
-from understudy.privacy.secure.counts import noise_on
-from understudy.protocols.joint import pricing
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.protocol import VisitStudy
 from understudy.runs.runfile import RunFile
@@ -52,12 +48,9 @@ def test_the_release_tells_a_part_of_what_it_is_claimed_to() -> None:
 
 
 def test_a_holder_that_adds_a_tenth_of_its_noise_is_found_out(
-    monkeypatch: pytest.MonkeyPatch,
+    less_noise: Callable[[int], None],
 ) -> None:
-    def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
-        return noise_on(cells, scale / 10, rng)
-
-    monkeypatch.setattr(pricing, "noise_on", quiet)
+    less_noise(10)
     assert not audited(budget=STRICT).passed
 
 

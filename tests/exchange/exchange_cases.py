@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
@@ -61,6 +63,19 @@ def generator(
         network=network.describe(),
     )
     return Generator(network.eval(), SCHEMA, told | card)
+
+
+def halves(
+    seed: int, n: int, dark: int, side: int = 12
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images that are bright in the half that their class says: 0 above, 1 below."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    x = rng.integers(0, dark, (n, side, side)).astype(np.uint8)
+    bright = 240 - dark
+    x[y == 0, : side // 2] += bright
+    x[y == 1, side // 2 :] += bright
+    return x, y
 
 
 class Served:

@@ -8,13 +8,14 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 from exchange_cases import Served, served
-from numpy.typing import NDArray
+from exchange_cases import halves as bright_halves
 from PIL import Image
 from test_exchange_cli import run
 
@@ -48,14 +49,7 @@ RECIPE = Recipe(
 )
 
 
-def halves(seed: int, n: int = 60) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images that are bright in the half that their class says: 0 above, 1 below."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 2, n)
-    x = rng.integers(0, 40, (n, SIDE, SIDE)).astype(np.uint8)
-    x[y == 0, :HALF] += 200
-    x[y == 1, HALF:] += 200
-    return x, y
+halves = partial(bright_halves, n=60, dark=40)
 
 
 @dataclass
@@ -238,7 +232,7 @@ def test_a_pool_file_can_ask_for_images(tmp_path: Path) -> None:
 def test_a_file_of_labelled_images_is_read_whole_or_refused_in_words(
     tmp_path: Path,
 ) -> None:
-    x, y = halves(0, 6)
+    x, y = halves(0, n=6)
     file = tmp_path / "x.npz"
     schema = ImageSchema(height=SIDE, width=SIDE, person="who")
 
@@ -272,7 +266,7 @@ def test_a_file_of_labelled_images_is_read_whole_or_refused_in_words(
 
 
 def test_pixels_of_other_bounds_are_a_pools_own_matter(tmp_path: Path) -> None:
-    x, y = halves(0, 8)
+    x, y = halves(0, n=8)
     schema = ImageSchema(height=SIDE, width=SIDE, low=0, high=1)
     required = Requirements(schema=schema, target="half", classes=POOL.classes)
     np.savez(tmp_path / "x.npz", images=x / 255, half=y)

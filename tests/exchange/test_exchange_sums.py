@@ -9,14 +9,15 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 from exchange_cases import POOL as TABLES
 from exchange_cases import Served, forked, served
+from exchange_cases import halves as bright_halves
 from PIL import Image
 from test_exchange_cli import run
 
@@ -51,14 +52,7 @@ POOL = Requirements(
 )
 
 
-def halves(seed: int, n: int = 400) -> tuple[Any, Any]:
-    """Images that are bright in the half that their class says: 0 above, 1 below."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 2, n)
-    x = rng.integers(0, 60, (n, SIDE, SIDE)).astype(np.uint8)
-    x[y == 0, : SIDE // 2] += 180
-    x[y == 1, SIDE // 2 :] += 180
-    return x, y
+halves = partial(bright_halves, n=400, dark=60)
 
 
 def sums(silo: str, seed: int) -> Generator:

@@ -36,6 +36,18 @@ class Crooked(LocalParties):
         return super().ask(changed, min_holders=min_holders)
 
 
+def to(party: str, change: Callable[[Any], Ask]) -> Callable[[str, Any], Ask]:
+    """The change, of what this party is asked."""
+    return lambda name, ask: change(ask) if name == party else ask
+
+
+def of_kind(
+    kind: type[Ask], change: Callable[[str, Any], Ask]
+) -> Callable[[str, Any], Ask]:
+    """The change, of asks of this kind alone."""
+    return lambda name, ask: change(name, ask) if isinstance(ask, kind) else ask
+
+
 @dataclass(frozen=True)
 class Changed:
     """An ask of this kind, with other values; of a proposal for this stage, with other

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from odd_servers import Crooked
+from odd_servers import Crooked, of_kind, to
 
 from refusals import raises
 from understudy.api.train import train
@@ -526,32 +526,6 @@ def told_edges(edges: Any) -> Any:
     return change
 
 
-class Liar(LocalParties):
-    """A server that tells one party something else than the others, in the asks of one
-    kind.
-    """
-
-    def __init__(
-        self, parties: Mapping[str, Any], kind: type[Ask], lie: Any, to: str
-    ) -> None:
-        super().__init__(parties)
-        self.kind = kind
-        self.lie = lie
-        self.to = to
-
-    def ask(
-        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
-    ) -> dict[str, Any]:
-        asks = (
-            dict.fromkeys(self.names, message)
-            if isinstance(message, Ask)
-            else dict(message)
-        )
-        if isinstance(asks.get(self.to), self.kind):
-            asks[self.to] = self.lie(asks[self.to])
-        return super().ask(asks)
-
-
 def narrower(ask: Begin) -> Begin:
     """Holder 0 has one column only, it says."""
     schema = Schema.from_dict(ask.schemas["holder 0"])
@@ -594,10 +568,12 @@ def test_a_server_that_tells_one_party_something_else_is_refused_before_anything
 ) -> None:
     fed = federation(bits_frame(30, 12), 3, Budget(3.0, 0.0))
     inside: Any = fed.parties("dplt", run="r")
+    kind, change_one = LIES[lie]
+    change = of_kind(kind, to("holder 1", change_one))
     with pytest.raises(
         MessageError, match=r"told different things|was told other keys"
     ):
-        dplt.train(Config(group=2), Liar(inside, *LIES[lie], "holder 1"), fed.schemas)
+        dplt.train(Config(group=2), Crooked(inside, change), fed.schemas)
     for holder in fed.holders.values():
         assert holder.ledger.spend() == {}
 

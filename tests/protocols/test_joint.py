@@ -2,7 +2,7 @@
 three holders of a few numbers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from odd_servers import Crooked, to
 from torch import Tensor
 
 from refusals import raises
@@ -342,25 +343,6 @@ def test_the_noise_is_what_the_price_says_and_each_release_is_charged_once() -> 
         assert said["epsilon_round"]["server"] == dearest < said["epsilon"]["server"]
 
 
-class Crooked(LocalParties):
-    """A server that changes what it asks the last party for."""
-
-    def __init__(self, inside: Any, change: Callable[[Any], Ask]) -> None:
-        super().__init__(inside)
-        self.change = change
-
-    def ask(
-        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
-    ) -> dict[str, Any]:
-        asks = addressed(message, self.names)
-        return super().ask(
-            {
-                name: self.change(ask) if name == self.names[-1] else ask
-                for name, ask in asks.items()
-            }
-        )
-
-
 def other_terms(ask: Any) -> Ask:
     return (
         replace(ask, terms=ask.terms | {"by": 1}) if isinstance(ask, Propose) else ask
@@ -440,7 +422,7 @@ def test_a_server_that_tells_one_holder_something_else_gets_nothing_for_it(
 ) -> None:
     inside = parties(COLUMNS, seed=None)
     with pytest.raises((MessageError, ConfigError), match=words):
-        measure(study_of(COLUMNS), Crooked(inside, change))
+        measure(study_of(COLUMNS), Crooked(inside, to([*inside][-1], change)))
     honest = ("one", "two") if change is other_stage else tuple(inside)
     assert [len(charged(inside[name])) for name in honest] == [
         paid + (change is other_stage)
@@ -457,7 +439,7 @@ def test_no_row_is_masked_for_terms_that_others_were_not_told() -> None:
         return other_terms(ask)
 
     with pytest.raises(MessageError, match="told other terms"):
-        measure(study_of(COLUMNS), Crooked(inside, seen))
+        measure(study_of(COLUMNS), Crooked(inside, to([*inside][-1], seen)))
     assert isinstance(asked[-1], Swap)
     assert not any(
         "masked rows" in entry.description
@@ -520,7 +502,7 @@ def test_a_state_is_not_saved_on_the_servers_word_under_keys() -> None:
         return Keep(round=1) if isinstance(ask, Release) else ask
 
     with pytest.raises(MessageError, match=r"run\.keep was not expected"):
-        measure(study_of(ROWS), Crooked(inside, keep))
+        measure(study_of(ROWS), Crooked(inside, to([*inside][-1], keep)))
 
 
 class Leaving(LocalParties):
@@ -578,7 +560,11 @@ def test_a_run_is_resumed_and_nothing_is_measured_twice(tmp_path: Path) -> None:
         return ask
 
     with pytest.raises(KeyboardInterrupt):
-        measure(study_of(COLUMNS), Crooked(inside, interrupt), checkpoint=tmp_path)
+        measure(
+            study_of(COLUMNS),
+            Crooked(inside, to([*inside][-1], interrupt)),
+            checkpoint=tmp_path,
+        )
     found = measure(
         study_of(COLUMNS), LocalParties(inside), checkpoint=tmp_path, resume=True
     )
@@ -604,7 +590,11 @@ def test_a_release_that_some_paid_for_before_another_refused_is_stated_as_such(
         return ask
 
     with pytest.raises(KeyboardInterrupt):
-        measure(study_of(COLUMNS), Crooked(inside, interrupt), checkpoint=tmp_path)
+        measure(
+            study_of(COLUMNS),
+            Crooked(inside, to([*inside][-1], interrupt)),
+            checkpoint=tmp_path,
+        )
     # which holds no keys of that run
     inside["three"] = parties(COLUMNS, seed=9)["three"]
     found = measure(

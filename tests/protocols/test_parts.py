@@ -17,30 +17,17 @@ import pyarrow as pa
 import pytest
 
 from refusals import raises
+from unbinned import BUDGET, FRAME, SCHEMA, SMALL
 from understudy.api.train import train
-from understudy.data.column import Binned
 from understudy.data.reading import files, stores
 from understudy.data.reading.sources import TableSource
 from understudy.data.reading.spread import Task, answer_of, counted_by, opened, sealed
 from understudy.data.reading.workers import InFolder, count_in_folder
-from understudy.data.samples import toy
 from understudy.data.table import StreamedTable, open_table
 from understudy.ground import processes
 from understudy.ground.errors import ConfigError, Effect, PartyError, SchemaError
-from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.joint.parts import merged
 from understudy.runs.federation import Federation
-
-FRAME, _all = toy(rows=150, seed=4)
-_toy = _all.select(["smoker", "age", "treated", "income"])
-SCHEMA = replace(
-    _toy,
-    columns=tuple(
-        replace(c, bins=None) if isinstance(c, Binned) else c for c in _toy.columns
-    ),
-)
-BUDGET = Budget(2.0, 1e-5)
-SMALL: dict[str, Any] = {"components": 8, "steps": 5, "device": "cpu"}
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 

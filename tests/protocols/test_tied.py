@@ -4,7 +4,6 @@ drawn of them is tied.
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from odd_servers import Crooked, of_kind
 
 from forker import Forker
 from understudy.api.train import run_file, train
@@ -314,29 +314,6 @@ def test_each_holder_buys_its_own_norm_by_what_it_released_and_its_means_are_pul
 # A server that departs
 
 
-class Departing(LocalParties):
-    """A server that changes the asks of one kind before they are sent."""
-
-    def __init__(self, parties: Any, kind: type[Ask], change: Any) -> None:
-        super().__init__(parties)
-        self.kind = kind
-        self.change = change
-
-    def ask(
-        self, message: Ask | Mapping[str, Ask], *, min_holders: int | None = None
-    ) -> dict[str, Any]:
-        asks = (
-            dict.fromkeys(self.names, message)
-            if isinstance(message, Ask)
-            else dict(message)
-        )
-        changed = {
-            name: self.change(name, ask) if isinstance(ask, self.kind) else ask
-            for name, ask in asks.items()
-        }
-        return super().ask(changed)
-
-
 def only(name: str, **more: Any) -> Any:
     """A change of one party's asks; a function is called with the ask."""
 
@@ -410,7 +387,9 @@ def test_a_server_that_departs_gets_nothing_of_that_release(
 ) -> None:
     fed = federation()
     config = tied.Config(**SMALL, target="side")
-    parties = Departing(fed.parties("tied", run="r", config=config), kind, change)
+    parties = Crooked(
+        fed.parties("tied", run="r", config=config), of_kind(kind, change)
+    )
     spent: dict[str, int] = {}
     with pytest.raises((MessageError, PrivacyError, ConfigError), match=words):
         tied.train(config, parties, fed.schemas)
@@ -426,7 +405,9 @@ def test_a_server_that_departs_gets_nothing_of_that_release(
 def test_the_state_is_not_saved_on_the_servers_word_while_a_release_is_due() -> None:
     fed = federation()
     config = tied.Config(**SMALL)
-    parties = Departing(fed.parties("tied", run="r", config=config), Propose, stop)
+    parties = Crooked(
+        fed.parties("tied", run="r", config=config), of_kind(Propose, stop)
+    )
     with pytest.raises(KeyboardInterrupt):
         measured(fed, config, parties)
     with pytest.raises(MessageError, match="not expected"):
@@ -446,7 +427,9 @@ def test_people_who_are_aligned_anew_end_what_was_agreed_on() -> None:
             align_people(LocalParties(parties.parties))
         return ask
 
-    parties = Departing(fed.parties("tied", run="r", config=config), Propose, aligned)
+    parties = Crooked(
+        fed.parties("tied", run="r", config=config), of_kind(Propose, aligned)
+    )
     with pytest.raises(MessageError, match="not expected"):
         measured(fed, config, parties)
 

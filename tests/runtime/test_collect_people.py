@@ -69,29 +69,28 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def send(
-    study: Desk, person: int, port: int, key: str, scheme: str = "https"
+def start_phone(
+    study: Desk, person: int, address: str, file: str, *words: str
 ) -> Terminal:
+    """A person's device, which sends its row there; `file`: what it keeps."""
     folder = study.folder / f"phone-{person}"
     folder.mkdir(exist_ok=True)
     levels = ",".join(map(str, Codec(SCHEMA).codes(FRAME)[person].tolist()))
     code = (study.folder / "codes.txt").read_text().split()[person]
-    words = [
-        f"{scheme}://127.0.0.1:{port}",
-        levels,
-        "upload.bin",
-        "--most",
-        "3",
-        "--delta",
-        "1e-4",
-        "--key",
-        key,
-        "--code",
-        code,
-    ]
-    words += ["--ca", str(study.folder / "cert.pem")] if scheme == "https" else []
+    all_words = [address, levels, file, *words, "--code", code]
+    if address.startswith("https:"):
+        all_words += ["--ca", str(study.folder / "cert.pem")]
     (folder / "said.code").unlink(missing_ok=True)
-    return study.forker.run(*words, folder=folder, to=folder / "said", program=PHONE)
+    said = folder / "said"
+    return study.forker.run(*all_words, folder=folder, to=said, program=PHONE)
+
+
+def send(
+    study: Desk, person: int, port: int, key: str, scheme: str = "https"
+) -> Terminal:
+    price = ("--most", "3", "--delta", "1e-4")
+    address = f"{scheme}://127.0.0.1:{port}"
+    return start_phone(study, person, address, "upload.bin", *price, "--key", key)
 
 
 def test_phones_upload_to_who_collects_which_may_be_killed_and_nobody_pays_twice(

@@ -6,32 +6,17 @@ import json
 
 import tomli_w
 from desk import Desk
-from test_collect_people import FRAME, PHONE, SCHEMA, free_port, take_part
+from test_collect_people import FRAME, SCHEMA, free_port, start_phone, take_part
 from test_exchange_load import certificate
 
 from forker import Terminal, until
-from understudy.data.encoding.codec import Codec
 from understudy.generators.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 
 
 def report(study: Desk, person: int, port: int) -> Terminal:
-    folder = study.folder / f"phone-{person}"
-    folder.mkdir(exist_ok=True)
-    levels = ",".join(map(str, Codec(SCHEMA).codes(FRAME)[person].tolist()))
-    code = (study.folder / "codes.txt").read_text().split()[person]
-    words = [
-        f"https://127.0.0.1:{port}",
-        levels,
-        "report.bin",
-        "--most",
-        "6",
-        "--code",
-        code,
-    ]
-    words += ["--ca", str(study.folder / "cert.pem")]
-    (folder / "said.code").unlink(missing_ok=True)
-    return study.forker.run(*words, folder=folder, to=folder / "said", program=PHONE)
+    address = f"https://127.0.0.1:{port}"
+    return start_phone(study, person, address, "report.bin", "--most", "6")
 
 
 def test_each_person_reports_in_one_of_two_collections_and_who_collects_may_be_killed_between(
