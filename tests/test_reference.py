@@ -18,9 +18,11 @@ from understudy.runs.registry import PROTOCOLS, protocol_named, settings_of
 from understudy.runs.runfile import TOP, PartySection, RunFile
 
 DOCS = Path(__file__).parent.parent / "docs"
-EXAMPLES = re.findall(
+SNIPPETS = re.findall(
     r"^```toml\n(.*?)^```", (DOCS / "commands.md").read_text(), re.MULTILINE | re.DOTALL
 )
+EXAMPLES = [text for text in SNIPPETS if text.startswith("protocol")]
+TABLES = [text for text in SNIPPETS if text.startswith("[")]
 
 
 def keys(page: str) -> set[str]:
@@ -86,6 +88,12 @@ def test_every_kind_and_key_of_a_schema_stands_in_its_page() -> None:
 def test_the_run_files_of_the_page_are_run_files(text: str) -> None:
     file = RunFile.from_dict(tomllib.loads(text), folder=Path())
     protocol_named(file.protocol).configured(file.settings)
+
+
+@pytest.mark.parametrize("text", TABLES, ids=lambda text: text.split("]")[0][1:])
+def test_the_tables_of_the_page_belong_into_a_run_file(text: str) -> None:
+    RunFile.from_dict(tomllib.loads(EXAMPLES[0] + text), folder=Path())
+    assert len(EXAMPLES) + len(TABLES) == len(SNIPPETS)
 
 
 def test_the_example_of_a_run_file_is_one_and_has_settings(understudy: Run) -> None:

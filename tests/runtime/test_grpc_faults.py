@@ -168,7 +168,7 @@ def test_a_party_of_the_federation_that_is_not_in_the_contract_is_refused(
     network: Network, service: GrpcParties
 ) -> None:
     assert raw(network.invitations["c"], service.port, HELLO) == (
-        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.NOT_FOUND,
         [],
     )
 
