@@ -94,7 +94,13 @@ def empty_cells(
     )
     never = mean == 0 if independent is not None else torch.zeros_like(measured)
     pairs = _Pairs(
-        counts, noise, measured & (noise > 0) & ~never, never, mean, ways, columns
+        counts,
+        noise,
+        measured & (noise > 0) & ~never,
+        never,
+        mean,
+        ways,
+        columns,
     )
     share, floor = (torch.full_like(pairs.dispersion, start) for start in (0.5, 0.0))
     share, floor = pairs.likeliest(pairs.mean, share, floor)
@@ -198,7 +204,12 @@ class _Pairs:
         )
 
     def likeliest(
-        self, mean: Tensor, share: Tensor, floor: Tensor, *, learn: bool = True
+        self,
+        mean: Tensor,
+        share: Tensor,
+        floor: Tensor,
+        *,
+        learn: bool = True,
     ) -> tuple[Tensor, Tensor]:
         """π, and f if it is to be learned, by expectation and maximisation, others
         lying around `mean`.
@@ -231,7 +242,9 @@ class _Pairs:
         other = torch.where(self.whole, other.clamp(min=TINY), torch.inf)
         floor = (seen / own + left / other) / (1 / own + 1 / other) / held
         return torch.where(
-            floor > CLEAR * (1 / own + 1 / other).rsqrt() / held, floor, 0
+            floor > CLEAR * (1 / own + 1 / other).rsqrt() / held,
+            floor,
+            0,
         ).clamp(max=1)
 
     def mean_of_others(self, share: Tensor, floor: Tensor) -> Tensor:
@@ -243,7 +256,10 @@ class _Pairs:
         on_floor = torch.where(self.known, (1 - elsewhere) * self.at(floor), 0)
         others = self.ways[:, None] - on_floor @ self.columns  # (width, m)
         table = with_margins(
-            self.mean * elsewhere, others.clamp(min=0), self.columns, turns=5
+            self.mean * elsewhere,
+            others.clamp(min=0),
+            self.columns,
+            turns=5,
         )
         most = torch.minimum(self.ways[:, None], self.ways[None, :])
         return torch.minimum(table / elsewhere, most)
@@ -313,7 +329,11 @@ def laws_of_pairs(
 
 
 def _functions(
-    counts: Tensor, weight: Tensor, ways: Tensor, columns: Tensor, total: float
+    counts: Tensor,
+    weight: Tensor,
+    ways: Tensor,
+    columns: Tensor,
+    total: float,
 ) -> tuple[Tensor, Tensor]:
     """Every pair as if the column of its rows determined the other, in counts: (width,
     width). In which cell a level's people are has odds, by the noise and the other

@@ -159,7 +159,12 @@ def fine_tables(trees: Sequence[Tree]) -> list[Tensor]:
         else:
             law, spikes = map(torch.from_numpy, next(laws))
             counted = _by_counts(
-                tree.layers, tree.fan, tree.noise, tree.there, law, spikes
+                tree.layers,
+                tree.fan,
+                tree.noise,
+                tree.there,
+                law,
+                spikes,
             )
             edges = torch.from_numpy(tree.own.edges)
             counted = _without_ends(counted, edges, tree.noise)
@@ -208,7 +213,13 @@ def _by_counts(
         ended = (smooth.cumsum(0) == 0) | (smooth.flip(0).cumsum(0).flip(0) == 0)
         past = _children(ended, len(nodes), size, True)
         drawn, standing = _drawn_to_law(
-            counted, nodes, noise * variance**0.5, even, out, shared, past
+            counted,
+            nodes,
+            noise * variance**0.5,
+            even,
+            out,
+            shared,
+            past,
         )
         nodes = to_simplex(drawn, nodes).flatten()[: len(layer)]
         out = standing.flatten()[: len(layer)]
@@ -247,7 +258,9 @@ def _drawn_to_law(
         odds = odds + torch.log(2 * torch.expm1(more**2 / 2) / more**2)
         likely = torch.sigmoid(odds) * (there & (counted > smooth))
         standing = torch.where(
-            shared, 1.0, torch.where(past, (likely > 0.5).double(), likely)
+            shared,
+            1.0,
+            torch.where(past, (likely > 0.5).double(), likely),
         )
     unlike = (_UNLIKE * smooth) ** 2
     drawn = smooth + torch.maximum(unlike / (unlike + noise**2), standing) * (
@@ -285,7 +298,9 @@ def _without_last(leaves: Tensor, edges: Tensor, noise: float) -> Tensor:
         return leaves
     quarter = many / 4
     first, second, third = np.interp(
-        (-many, -many / 2, -quarter), -above.numpy(), edges.numpy()
+        (-many, -many / 2, -quarter),
+        -above.numpy(),
+        edges.numpy(),
     )
     if second <= first:
         return leaves

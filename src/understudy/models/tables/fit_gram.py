@@ -116,7 +116,11 @@ def fit_gram(
         tables = read_on_fewer(counts, deviation, mixture.sizes, target, people)
     if tables is None:
         tables = read_tables(
-            counts, mixture.sizes, noise=deviation, people=people, ties=ties
+            counts,
+            mixture.sizes,
+            noise=deviation,
+            people=people,
+            ties=ties,
         )
     else:  # fewer levels are soon fitted
         steps = min(steps, 300)
@@ -130,7 +134,14 @@ def fit_gram(
         for triple in triples
     ]
     fitted = _descend(
-        mixture.to(gram.device), tables, steps, rate, watch, wide, ties, target
+        mixture.to(gram.device),
+        tables,
+        steps,
+        rate,
+        watch,
+        wide,
+        ties,
+        target,
     )
     has_effects = target is not None and not ties and len(sizes) > 1
     if target is not None and has_effects and sizes[target] <= MOST_TOLD:
@@ -185,7 +196,9 @@ def _begin_by_laws(
             )
             if free not in drawn:
                 drawn[free] = torch.multinomial(
-                    odds[drawn[known]].clamp(min=RAREST), 1, generator=generator
+                    odds[drawn[known]].clamp(min=RAREST),
+                    1,
+                    generator=generator,
                 )[:, 0]
             continue
         place = (torch.arange(mixture.components) + 0.5) / mixture.components
@@ -217,7 +230,8 @@ def _descend(
     # gradients are near 1, far above Adam's epsilon
     scale = float(tables.ways_precision.mean().rsqrt())
     rules = Rules(
-        mixture.sizes, tuple(tie.to(tables.ways.device, torch.float32) for tie in ties)
+        mixture.sizes,
+        tuple(tie.to(tables.ways.device, torch.float32) for tie in ties),
     )
     two_way = TwoWay(tables, mixture.sizes, scale, rules)
     empty = EmptyCells(tables, scale, rules)

@@ -83,7 +83,8 @@ class _Couples:
             torch.cat(
                 [
                     torch.arange(
-                        blocks[tie.columns[k]].start, blocks[tie.columns[k]].stop
+                        blocks[tie.columns[k]].start,
+                        blocks[tie.columns[k]].stop,
                     )
                     for tie in ties
                 ]
@@ -97,7 +98,8 @@ class _Couples:
         a = b = 0
         for place, (tie, (high, wide)) in enumerate(zip(ties, shapes, strict=True)):
             allowed[a : a + high, b : b + wide] = tie.within(tie.columns).reshape(
-                high, wide
+                high,
+                wide,
             )
             one[a : a + high, place], other[b : b + wide, place] = 1, 1
             a = a + high
@@ -185,7 +187,10 @@ class Ruled:
 
     @classmethod
     def from_ties(
-        cls, odds: Tensor, sizes: Sequence[int], ties: Sequence[Tie] = ()
+        cls,
+        odds: Tensor,
+        sizes: Sequence[int],
+        ties: Sequence[Tie] = (),
     ) -> "Ruled":
         return cls(odds, Rules(tuple(sizes), tuple(ties)))
 
@@ -351,7 +356,8 @@ class Ruled:
         gram = self.odds.new_zeros(levels, levels)
         for box, rows in self._boxes(tie):
             gram = gram + (rows * self.weighed(box, share)[:, :, None]).flatten(
-                0, 1
+                0,
+                1,
             ).T @ rows.flatten(0, 1)
         return gram / len(self.odds)
 

@@ -87,7 +87,8 @@ class BayesNet(Network):
             )
         self._cuts = tuple(accumulate(cells, initial=0))
         self.odds = nn.Parameter(
-            _even(zip(cells, self.sizes, strict=True)), requires_grad=False
+            _even(zip(cells, self.sizes, strict=True)),
+            requires_grad=False,
         )
 
     def table(self, node: int) -> Tensor:
@@ -95,7 +96,8 @@ class BayesNet(Network):
         levels, size).
         """
         return self.odds[self._cuts[node] : self._cuts[node + 1]].view(
-            -1, self.sizes[node]
+            -1,
+            self.sizes[node],
         )
 
     def rows(self, z: Tensor) -> Tensor:
@@ -106,13 +108,18 @@ class BayesNet(Network):
             which = _spell(values, self.parents[node], self.sizes)
             values[:, node] = invert(self.table(node)[which], uniform[:, node])
         codes = torch.zeros(
-            len(z), len(self.columns), dtype=torch.int64, device=z.device
+            len(z),
+            len(self.columns),
+            dtype=torch.int64,
+            device=z.device,
         )
         for place, column in enumerate(self.columns):
             number = _spell(values, column.nodes, self.sizes)
             lower = math.prod(self.sizes[node] for node in column.nodes[1:])
             codes[:, place] = torch.where(
-                number < column.levels, number, number % lower
+                number < column.levels,
+                number,
+                number % lower,
             )
         return one_hot(codes, [column.levels for column in self.columns])
 
@@ -155,7 +162,8 @@ class GaussianCopula(Network):
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
         whole(
-            columns=len(sizes), **{f"sizes[{i}]": size for i, size in enumerate(sizes)}
+            columns=len(sizes),
+            **{f"sizes[{i}]": size for i, size in enumerate(sizes)},
         )
         self.sizes = tuple(sizes)
         self.latent = len(sizes)
@@ -170,7 +178,8 @@ class GaussianCopula(Network):
             factor.fill_diagonal_(1)
         self.factor = nn.Parameter(factor, requires_grad=False)
         self.odds = nn.Parameter(
-            _even((size, size) for size in sizes), requires_grad=False
+            _even((size, size) for size in sizes),
+            requires_grad=False,
         )
 
     def rows(self, z: Tensor) -> Tensor:
@@ -188,7 +197,9 @@ def _even(tables: Iterable[tuple[int, int]]) -> Tensor:
     tables = list(tables)
     odds = torch.empty(sum(cells for cells, _ in tables), dtype=torch.float64)
     for (cells, size), end in zip(
-        tables, accumulate(cells for cells, _ in tables), strict=True
+        tables,
+        accumulate(cells for cells, _ in tables),
+        strict=True,
     ):
         odds[end - cells : end] = 1 / size
     return odds

@@ -136,7 +136,8 @@ class TwoWay:
         return (
             None
             if torch.equal(
-                axes, torch.eye(len(axes), dtype=axes.dtype, device=axes.device)
+                axes,
+                torch.eye(len(axes), dtype=axes.dtype, device=axes.device),
             )
             else axes
         )
@@ -265,7 +266,10 @@ class WideTable:
                 f"a three-way table is {tuple(triple.table.shape)}, not {shape}."
             )
         anything = torch.ones(
-            1, sum(sizes), dtype=torch.float64, device=triple.table.device
+            1,
+            sum(sizes),
+            dtype=torch.float64,
+            device=triple.table.device,
         )
         some = Ruled.from_ties(anything, sizes, ties).table(triple.columns) > 0
         target = torch.where(some, triple.table.double() / people, 0).float()

@@ -73,7 +73,11 @@ def most_levels(columns: Sequence[Column]) -> int:
 
 
 def bought_levels(
-    columns: Sequence[Column], tables: Sequence[Tensor], *, people: float, noise: float
+    columns: Sequence[Column],
+    tables: Sequence[Tensor],
+    *,
+    people: float,
+    noise: float,
 ) -> list[Groups]:
     """The level of each fine cell of each column, by its fine table (the missing one
     last) and a pair's `noise`.
@@ -166,7 +170,11 @@ def merged_neighbours(table: Tensor, levels: int) -> Groups:
 
 
 def _with_thin_ends(
-    groups: Groups, weights: NDArray[np.float64], least: float, most: int, below: bool
+    groups: Groups,
+    weights: NDArray[np.float64],
+    least: float,
+    most: int,
+    below: bool,
 ) -> Groups:
     """The last level, and the first where a tail is `below`, halved, the outer half
     again, while each holds so many.
@@ -191,7 +199,10 @@ def _with_thin_ends(
 
 
 def _without_small(
-    groups: NDArray[np.int64], weights: NDArray[np.float64], least: float, most: int
+    groups: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    least: float,
+    most: int,
 ) -> Groups:
     """Levels with fewer people, or too many of them, join a neighbour; two are left
     where there are two cells.
@@ -319,7 +330,9 @@ class Coarse:
     def _summed(self, matrix: Tensor) -> Tensor:
         """Over the levels of each group, along the first dimension."""
         return matrix.new_zeros(sum(self.sizes), *matrix.shape[1:]).index_add_(
-            0, self.group, matrix
+            0,
+            self.group,
+            matrix,
         )
 
     def parted(self, mixture: "MixtureOfProducts") -> "MixtureOfProducts":
@@ -360,7 +373,9 @@ _FEW_COLUMNS = 0.5, 1.0
 
 
 def all_that_was_counted(
-    gram: Tensor, noise: Tensor, sizes: Sequence[int]
+    gram: Tensor,
+    noise: Tensor,
+    sizes: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
     """The people of each level by its one-way table and by the sums of its pairs, and
     the deviation of that mean.
@@ -409,7 +424,10 @@ def likely_nobody(counts: Tensor, deviations: Tensor, people: float) -> Tensor:
 
 
 def levels_of_none(
-    schema: Schema, sizes: Sequence[int], counts: Tensor, deviations: Tensor
+    schema: Schema,
+    sizes: Sequence[int],
+    counts: Tensor,
+    deviations: Tensor,
 ) -> list[list[int]]:
     """Of each column the levels with nobody: missing, "(other)", and where the schema
     was bought, "yes" or "no", and whole numbers beyond the first and the last that were
@@ -471,7 +489,8 @@ def _other_levels(schema: Schema, sizes: Sequence[int], last: Tensor) -> dict[st
 
 @torch.no_grad()
 def never_drawn(
-    network: "MixtureOfProducts", levels: Sequence[Sequence[int]]
+    network: "MixtureOfProducts",
+    levels: Sequence[Sequence[int]],
 ) -> "MixtureOfProducts":
     """The same mixture, changed in place, which draws none of these levels of each
     column.

@@ -186,7 +186,9 @@ class MixtureOfProducts(Network):
 
 
 def latin(
-    pick: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]
+    pick: Tensor,
+    odds: Sequence[Tensor],
+    uniform: Callable[[int], Tensor],
 ) -> Tensor:
     """Levels of rows of the components in `pick` (n,), rising: a Latin hypercube for
     each, int32 (n, columns).
@@ -257,7 +259,8 @@ def invert(odds: Tensor, uniform: Tensor) -> Tensor:
     heap = odds.cumsum(-1)
     total = heap[..., -1:]
     target = torch.minimum(
-        uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total))
+        uniform[:, None] * total,
+        torch.nextafter(total, torch.zeros_like(total)),
     )
     return (heap[..., :-1] <= target).sum(-1)
 
@@ -265,7 +268,9 @@ def invert(odds: Tensor, uniform: Tensor) -> Tensor:
 def one_hot(codes: Tensor, sizes: Sequence[int]) -> Tensor:
     """Codes (n, columns) as one-hot rows, float32, (n, width)."""
     starts = torch.tensor(
-        [*accumulate(sizes, initial=0)][:-1], dtype=torch.int64, device=codes.device
+        [*accumulate(sizes, initial=0)][:-1],
+        dtype=torch.int64,
+        device=codes.device,
     )
     rows = torch.zeros(len(codes), sum(sizes), device=codes.device)
     return rows.scatter_(1, codes + starts, 1.0)

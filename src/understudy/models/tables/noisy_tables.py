@@ -112,7 +112,12 @@ def read_tables(
             columns,
         )
     apart, nobody, lawful = laws_of_pairs(
-        counts, known, open_cells, ways, columns, independent * measured
+        counts,
+        known,
+        open_cells,
+        ways,
+        columns,
+        independent * measured,
     )
     # a level that nobody seems to have may have a person
     expected = ways.clamp(min=1) / total**0.5
@@ -136,7 +141,12 @@ def read_tables(
     weight = torch.where(measured, total**2 / variance.clamp(min=resolution), 0)
     released = prior.turned(torch.where(measured, counts, 0))
     empty = empty_cells(
-        counts, known, measured, ways, columns, independent if ties else None
+        counts,
+        known,
+        measured,
+        ways,
+        columns,
+        independent if ties else None,
     )
     return NoisyMarginals(
         people=total,
@@ -157,7 +167,11 @@ def read_tables(
 
 
 def read_on_fewer(
-    gram: Tensor, noise: Tensor, sizes: Sequence[int], target: int, people: int
+    gram: Tensor,
+    noise: Tensor,
+    sizes: Sequence[int],
+    target: int,
+    people: int,
 ) -> NoisyMarginals | None:
     """Where a target's pairs have most of the budget, as people are few and everybody
     knows how many, others hide in their noise: merged to √(n/σ) levels if that is below
@@ -175,10 +189,16 @@ def read_on_fewer(
     if people < 2 * sigma or level_count(people, sigma) >= _FEW:
         return None
     told = read_tables(
-        gram, sizes, noise=torch.where(other, torch.inf, noise), people=people
+        gram,
+        sizes,
+        noise=torch.where(other, torch.inf, noise),
+        people=people,
     )
     coarse = Coarse.from_one_way(
-        told.ways * told.people, sizes, {target}, level_count(people, sigma)
+        told.ways * told.people,
+        sizes,
+        {target},
+        level_count(people, sigma),
     )
     if coarse is None:
         return None
@@ -190,7 +210,9 @@ def read_on_fewer(
     near = (
         shares
         @ with_margins(
-            read.plain(read.target).clamp(min=0), read.ways[:, None], read.columns
+            read.plain(read.target).clamp(min=0),
+            read.ways[:, None],
+            read.columns,
         )
         @ shares.T
     )
@@ -207,12 +229,18 @@ def read_on_fewer(
     )
     drawn = torch.where(other, told.basis.T @ near @ told.basis, told.target)
     return replace(
-        told, ways=shares @ read.ways, target=drawn, precision=precision, least=0.0
+        told,
+        ways=shares @ read.ways,
+        target=drawn,
+        precision=precision,
+        least=0.0,
     )
 
 
 def forbidden(
-    sizes: Sequence[int], ties: Sequence[Tie], device: torch.device
+    sizes: Sequence[int],
+    ties: Sequence[Tie],
+    device: torch.device,
 ) -> Tensor:
     """Which cells of the Gram matrix no row that keeps the rules adds to: (width,
     width).
@@ -220,13 +248,18 @@ def forbidden(
     anything = torch.ones(1, sum(sizes), dtype=torch.float64, device=device)
     column = torch.repeat_interleave(torch.tensor(sizes, device=device))
     counted = (column[:, None] != column) | torch.eye(
-        len(column), dtype=torch.bool, device=device
+        len(column),
+        dtype=torch.bool,
+        device=device,
     )
     return (Ruled.from_ties(anything, sizes, ties).gram() == 0) & counted
 
 
 def most_of(
-    cells: Tensor, tables: int | None = None, *, chance: float = 0.05
+    cells: Tensor,
+    tables: int | None = None,
+    *,
+    chance: float = 0.05,
 ) -> Tensor:
     """What so many squared normals add up to at most in so many tables, but for a
     `chance` that one of these has more (Wilson, Hilferty 1931).
@@ -241,7 +274,9 @@ def most_of(
 
 
 def one_way(
-    gram: Tensor, sizes: Sequence[int], noise: float | Tensor
+    gram: Tensor,
+    sizes: Sequence[int],
+    noise: float | Tensor,
 ) -> tuple[float, Tensor, Tensor]:
     """The number of people that such a matrix says, its one-way tables (width,) in
     counts, and their variances.
@@ -284,7 +319,9 @@ def _one_way(
     people = max(people, 1.0)
     weight = known.sum(1)
     ways = torch.where(
-        weight > 0, (sums * known).sum(1) / weight.clamp(min=TINY), torch.nan
+        weight > 0,
+        (sums * known).sum(1) / weight.clamp(min=TINY),
+        torch.nan,
     )
     for own_levels in own.T:
         ways[own_levels & ~none] = _known_to_simplex(ways[own_levels & ~none], people)
@@ -307,12 +344,15 @@ def _known_to_simplex(values: Tensor, total: float) -> Tensor:
     unknown = values.isnan()
     rest = (total - values.nansum()).clamp(min=0) / unknown.sum().clamp(min=1)
     return to_simplex(
-        torch.where(unknown, rest, values)[None], values.new_tensor([total])
+        torch.where(unknown, rest, values)[None],
+        values.new_tensor([total]),
     )[0]
 
 
 def checked(
-    gram: Tensor, sizes: Sequence[int], noise: float | Tensor
+    gram: Tensor,
+    sizes: Sequence[int],
+    noise: float | Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Counts and noise variances (width, width), both symmetric; 0 and infinity where
     not measured.
@@ -326,7 +366,8 @@ def checked(
             f"{width}."
         )
     spread = torch.as_tensor(noise, dtype=torch.float64, device=gram.device).expand(
-        width, width
+        width,
+        width,
     )
     if bool((spread.isnan() | (spread < 0)).any()):
         raise ConfigError(

@@ -162,7 +162,10 @@ def among_both(
 
 
 def _triple_among_both(
-    triple: Triple, sizes: Sequence[int], behind: int, present: Present
+    triple: Triple,
+    sizes: Sequence[int],
+    behind: int,
+    present: Present,
 ) -> Triple:
     """A three-way table within a holder as one of people at both; others are that
     already.
@@ -272,7 +275,11 @@ def united(
     state = {"logits": logits.float()}
     if mixture.effects is not None and mixture.target is not None:
         state["effects"] = _effects(
-            mixture, made, rows[: counts[0]], nullable, of_group[mixture.target]
+            mixture,
+            made,
+            rows[: counts[0]],
+            nullable,
+            of_group[mixture.target],
         )
     made.load_state_dict(state)
     names = [Boolean(name=presence_name(holder)) for holder, _ in holders]
@@ -331,7 +338,8 @@ def _effects(
         table = torch.zeros(*wide, made.sizes[target], dtype=torch.float64)
         table[: shape[0], : shape[1], :size] = own.reshape(*shape, -1)
         effects[first_new : first_new + wide[0] * wide[1]] = table.reshape(
-            wide[0] * wide[1], -1
+            wide[0] * wide[1],
+            -1,
         )
         first_old += shape[0] * shape[1]
         first_new += wide[0] * wide[1]
@@ -343,7 +351,10 @@ def _effects(
 
 
 def united_levels(
-    levels: Levels, schema: Schema, present: Present, columns: int
+    levels: Levels,
+    schema: Schema,
+    present: Present,
+    columns: int,
 ) -> Levels:
     """Levels that were bought, with one of no value in every column, and presence.
     `columns`: how many the first holder has.

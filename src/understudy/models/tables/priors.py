@@ -70,7 +70,11 @@ class LevelPrior:
 
 
 def level_prior(
-    residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor
+    residual: Tensor,
+    noise: Tensor,
+    measured: Tensor,
+    expected: Tensor,
+    columns: Tensor,
 ) -> LevelPrior:
     """The prior under which noisy residuals are likeliest; `expected` (width,) is D: E
     is its outer product.
@@ -139,7 +143,9 @@ class _Pairs:
         # exact counts, too, have a variance
         self.noise = torch.where(measured, noise, 1).clamp(min=1e-6)
         self.basis = torch.eye(
-            len(expected), dtype=expected.dtype, device=expected.device
+            len(expected),
+            dtype=expected.dtype,
+            device=expected.device,
         )
         self.half_turned = self.residual.clone()  # residual · basis
         self.scale = expected.clone()  # λ of every level's axis
@@ -290,7 +296,10 @@ def pooled_tables(
 
 
 def with_margins(
-    tables: Tensor, margins: Tensor, columns: Tensor, turns: int = 10
+    tables: Tensor,
+    margins: Tensor,
+    columns: Tensor,
+    turns: int = 10,
 ) -> Tensor:
     """Two-way tables scaled by level so that they have, nearly, these margins with each
     column, (width, columns) or (width, 1); what is 0 stays 0.

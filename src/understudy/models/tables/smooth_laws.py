@@ -214,12 +214,16 @@ class Ordered:
         below = np.append(0, np.cumsum(rough)) / max(rough.sum(), 1e-9)
         at = edges[np.append(nodes, len(edges) - 1)]
         tenth, quarter, middle, three, last = np.interp(
-            (0.1, 0.25, 0.5, 0.75, 0.9), below, at
+            (0.1, 0.25, 0.5, 0.75, 0.9),
+            below,
+            at,
         )
         least = max(float(np.diff(edges).min()), 1e-9 * (edges[-1] - edges[0]))
         about = max(three - middle, middle - quarter, least) / 2
         small = max(
-            min(abs(tenth), abs(last), abs(middle)) / 2, least, 1e-6 * abs(middle)
+            min(abs(tenth), abs(last), abs(middle)) / 2,
+            least,
+            1e-6 * abs(middle),
         )
         return (
             np.arcsinh((edges - middle) / about),
@@ -280,7 +284,9 @@ class Law:
         rows = np.searchsorted(nodes, middle, side="right") - 1
         inside = (rows >= 0) & (rows < len(nodes) - 1)
         columns = np.clip(
-            np.searchsorted(self.bins, middle, side="right") - 1, 0, len(self.logs) - 1
+            np.searchsorted(self.bins, middle, side="right") - 1,
+            0,
+            len(self.logs) - 1,
         )
         share = length / (self.bins[1] - self.bins[0])
         shape = (len(nodes) - 1, len(self.logs))
@@ -315,7 +321,9 @@ class Law:
         self.square = np.full((len(self.logs), len(self.logs)), 1 / rest)
         self.linear = np.full(len(self.logs), (column.total - below[-1]) / rest)
         for share, (places, counts, noise) in zip(
-            self.parts, column.counted, strict=True
+            self.parts,
+            column.counted,
+            strict=True,
         ):
             heard = 1 / (noise + np.diff(many[places]) * variance)
             self.square += (share.T @ share.multiply(heard[:, None])).toarray()
@@ -334,7 +342,8 @@ class Law:
         if others.sum() < self.spared:
             found = self.spikes
         elif self.column.total - alone.sum() < min(
-            self.spared, _LAW.beside * self.column.noise
+            self.spared,
+            _LAW.beside * self.column.noise,
         ):
             found = alone
         scaled: Floats = found * (self.column.total / max(found.sum(), 1e-9))
@@ -403,7 +412,8 @@ class Law:
         if not len(ends):
             return leaves
         begin = np.minimum(
-            np.searchsorted(near, near[ends] - _LAW.bin_length), ends - 2
+            np.searchsorted(near, near[ends] - _LAW.bin_length),
+            ends - 2,
         ).clip(min=0)
         past = past[ends]
         before = held[ends] - held[begin]
@@ -422,7 +432,9 @@ class Law:
             )
             likely = (steep < 1) & (past < _ENDS.past * held[-1])
             likely &= gain > np.log(steep / _ENDS.steep).clip(min=0) - np.where(
-                thin, slack, -np.abs(slack)
+                thin,
+                slack,
+                -np.abs(slack),
             )
         inside = smooth[ends] - smooth[begin]
         spike = np.where(spikes[ends - 1], people[ends - 1], 0)
@@ -440,7 +452,12 @@ class Law:
         return int(ends[likely].min())
 
     def _gains(
-        self, side: int, held: Floats, smooth: Floats, ends: Places, begin: Places
+        self,
+        side: int,
+        held: Floats,
+        smooth: Floats,
+        ends: Places,
+        begin: Places,
     ) -> tuple[Floats, Floats]:
         """By how much likelier all counts are if those past an end are among those
         shortly before it, but no spikes unless there is little else; and what the
@@ -462,7 +479,8 @@ class Law:
             here = np.diff(held[nodes])
             off = counts[::side] - here
             beyond = np.append(
-                np.cumsum((-heard * here * (off + here / 2))[::-1])[::-1], 0
+                np.cumsum((-heard * here * (off + here / 2))[::-1])[::-1],
+                0,
             )
             # in which an end lies, or begins
             node = np.searchsorted(nodes, ends, side="right") - 1
@@ -493,7 +511,9 @@ class Law:
                 held[nodes[node_of + 1]] - held[ends]
             )
             gain += np.where(
-                cut, heard[node_of] * moved * (off[node_of] - moved / 2), 0
+                cut,
+                heard[node_of] * moved * (off[node_of] - moved / 2),
+                0,
             )
             head = (
                 (first > 0)
@@ -525,7 +545,8 @@ class Law:
         least = held[-1] - min(_SHARP.past * column.noise, _SHARP.past_share * held[-1])
         inner = np.flatnonzero(spikes)
         first = max(
-            int(inner[-1]) + 1 if len(inner) else 0, int(np.searchsorted(held, least))
+            int(inner[-1]) + 1 if len(inner) else 0,
+            int(np.searchsorted(held, least)),
         )
         begin = int(np.searchsorted(held, held[-1] - window, side="right")) - 1
         begin = max(min(begin, stop - 2), 0)
@@ -598,7 +619,9 @@ def clearly(nodes: int) -> float:
 
 
 def smooth_laws(
-    columns: Sequence[Ordered], *, looks: int = 3
+    columns: Sequence[Ordered],
+    *,
+    looks: int = 3,
 ) -> list[tuple[Floats, Floats]]:
     """The people of each leaf of each column, `total` in all, and in spikes alone.
 
@@ -686,7 +709,8 @@ def _fit_some(laws: Sequence[Law]) -> None:
         )
         bends[n, : size - 2] = 1
     noise = torch.tensor([law.column.noise for law in laws], dtype=torch.float64)[
-        :, None
+        :,
+        None,
     ]
     system = _Systems(
         torch.from_numpy(square),
@@ -713,7 +737,10 @@ class _Systems:
 
     def some(self, which: Tensor) -> "_Systems":
         return _Systems(
-            self.square[which], self.linear[which], self.there[which], self.noise[which]
+            self.square[which],
+            self.linear[which],
+            self.there[which],
+            self.noise[which],
         )
 
     def off(self, logs: Tensor) -> Tensor:
@@ -755,7 +782,11 @@ class _Systems:
         return logs - found.clamp(-2, 2)
 
     def least(
-        self, logs: Tensor, *, steps: int = 60, tolerance: float = 0.01
+        self,
+        logs: Tensor,
+        *,
+        steps: int = 60,
+        tolerance: float = 0.01,
     ) -> tuple[Tensor, Tensor]:
         """The logarithms with the least left, and what is left, after Newton's `steps`
         at most, or once one gains less than the tolerance.
@@ -773,7 +804,9 @@ class _Systems:
             good = going[better]
             logs[good], now[good] = tried[better], off[better]
             damp[going] = torch.where(
-                better, (damp[going] / 3).clamp(min=1e-9), damp[going] * 4
+                better,
+                (damp[going] / 3).clamp(min=1e-9),
+                damp[going] * 4,
             )
             tries[going] = torch.where(better, 0.0, tries[going] + 1)
             done = torch.where(better, gain < tolerance, tries[going] >= 8)

@@ -69,13 +69,16 @@ class Spikes:
         is in no such cell.
         """
         cells = codes_of(
-            self.column, values := clipped(self.column, frame[self.column.name])
+            self.column,
+            values := clipped(self.column, frame[self.column.name]),
         )
         at = np.searchsorted(self.cells[1:], cells, side="right")
         there = self.cells[at] == cells
         found = np.full(len(cells), -1)
         places = _places(
-            self.column, cells[there], numbers_of(self.column, values)[there]
+            self.column,
+            cells[there],
+            numbers_of(self.column, values)[there],
         )
         found[there] = (at[there] * _COLOURS + places % _COLOURS) * BASE ** self.shape[
             0
@@ -87,7 +90,8 @@ class Spikes:
         and values).
         """
         at, *digits = np.unravel_index(
-            codes[codes >= 0], (len(self.cells) * _COLOURS, *(BASE,) * self.shape[0])
+            codes[codes >= 0],
+            (len(self.cells) * _COLOURS, *(BASE,) * self.shape[0]),
         )
         counts = [
             np.bincount(at * BASE + digit, minlength=math.prod(self.shape[1:]))
@@ -105,7 +109,8 @@ class Spikes:
         kept = np.where(clear & np.isfinite(found), people, 0.0)
         held = read.tables[self.number].numpy()[self.cells]
         most = np.maximum(
-            kept.sum(1), held - _SAME * math.hypot(noise, read.noise[self.number])
+            kept.sum(1),
+            held - _SAME * math.hypot(noise, read.noise[self.number]),
         )
         at, colour = np.nonzero(kept)
         return np.stack(
@@ -114,7 +119,9 @@ class Spikes:
         )
 
     def _likeliest(
-        self, tables: Floats, noise: float
+        self,
+        tables: Floats,
+        noise: float,
     ) -> tuple[Places, Floats, NDArray[np.bool_]]:
         """Of each cell and colour the place whose digits have the largest sum of
         counts, its people, and whether these stand out: (cells, colours) each.
@@ -145,7 +152,9 @@ class Spikes:
         least = math.sqrt(2 * (numbers + _LIKELIER) / digits) * noise
         clear = np.isfinite(first) & (people > least)
         gap = np.where(np.isfinite(second), first, np.inf) - np.where(
-            np.isfinite(second), second, 0.0
+            np.isfinite(second),
+            second,
+            0.0,
         )
         clear &= people * gap > _LIKELIER * noise**2
         return np.take_along_axis(places, best, axis=2)[..., 0], people, clear
@@ -217,7 +226,8 @@ def _places(fine: Integer | Real, cells: Codes, numbers: Floats) -> Places:
         BASE ** digits_of(fine),
     )
     return np.asarray(
-        np.clip((numbers - low) / (high - low) * most, 0, most - 1), dtype=np.int64
+        np.clip((numbers - low) / (high - low) * most, 0, most - 1),
+        dtype=np.int64,
     )
 
 
@@ -243,7 +253,8 @@ def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tens
     for j, (_, fine) in columns.items():
         held = read.tables[j][: fine.levels].double().numpy()
         around = np.lib.stride_tricks.sliding_window_view(
-            np.pad(held, _AROUND), 2 * _AROUND + 1
+            np.pad(held, _AROUND),
+            2 * _AROUND + 1,
         )
         decimals = _decimals(fine)
         step = (

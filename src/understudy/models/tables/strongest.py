@@ -42,7 +42,10 @@ from understudy.models.tables.noisy_tables import NoisyMarginals
 
 
 def strongest_pairs(
-    tables: NoisyMarginals, wanted: int, *, besides: Tensor | None = None
+    tables: NoisyMarginals,
+    wanted: int,
+    *,
+    besides: Tensor | None = None,
 ) -> Tensor:
     """(wanted, 2) columns, the lower first, in rising order, but for `besides`
     (n, 2).
@@ -93,7 +96,9 @@ def strongest_triples(
     def fits(a: int, b: int) -> bool:
         cells = sizes[a] * sizes[b] * sizes[target]
         return {a, b, target} not in besides and is_worth_its_cells(
-            cells, noise, tables.people
+            cells,
+            noise,
+            tables.people,
         )
 
     def weaker(pair: tuple[int, int]) -> float:
@@ -117,7 +122,9 @@ def is_worth_its_cells(cells: int, noise: float, people: float) -> bool:
 
 
 def information(
-    tables: NoisyMarginals, sizes: Sequence[int], target: int
+    tables: NoisyMarginals,
+    sizes: Sequence[int],
+    target: int,
 ) -> list[float]:
     """The mutual information of every column with the target, by their estimated
     two-way tables; 0 of itself.

@@ -252,7 +252,10 @@ def _as_strong(
         )
 
     found = minimize_scalar(
-        loss, bounds=(0, np.log(4)), method="bounded", options={"xatol": 0.01}
+        loss,
+        bounds=(0, np.log(4)),
+        method="bounded",
+        options={"xatol": 0.01},
     )
     strength = float(np.exp(found.x))
     shift = np.log(_tilt(np.exp(strength * scores), share))

@@ -93,7 +93,9 @@ class Trees:
             self.paid > 1 and grid.is_tree(column) for column in self.schema.columns
         ]
         cells = zip(
-            (column.levels for column in self.fine.columns), several, strict=True
+            (column.levels for column in self.fine.columns),
+            several,
+            strict=True,
         )
         return tuple(
             tuple(layer_sizes(many, grid.FAN)) if tree else (many,)
@@ -181,7 +183,10 @@ class Trees:
         columns = []
         start = 0
         for layers, times, (own, column) in zip(
-            self.layers, self.times, self.columns, strict=True
+            self.layers,
+            self.times,
+            self.columns,
+            strict=True,
         ):
             sizes = [*layers, int(column.nullable)]
             middle = start + times * sum(sizes)
@@ -189,7 +194,8 @@ class Trees:
             ends = nodes[middle : middle + grid.end_cells(own)]
             start = middle + len(ends)
             *parts, missing = torch.split(
-                again.double().mean(0) if times > 1 else again[0], sizes
+                again.double().mean(0) if times > 1 else again[0],
+                sizes,
             )
             columns.append(
                 Nodes(parts, missing if column.nullable else None, ends, times)
@@ -331,7 +337,10 @@ class TreesRead:
                 table * share for table, share in zip(tables, self.shared, strict=True)
             ]
         groups = bought_levels(
-            schema.columns, tables, people=self.people, noise=pair_noise
+            schema.columns,
+            tables,
+            people=self.people,
+            noise=pair_noise,
         )
         ends = {j: table.numpy() for j, table in self.ends.items()}
         return Levels(schema, groups, [table.numpy() for table in self.tables], ends)
@@ -341,7 +350,10 @@ class TreesRead:
         counts = []
         spread = []
         for group, weights, sigma in zip(
-            levels.groups, levels.weights, self.noise, strict=True
+            levels.groups,
+            levels.weights,
+            self.noise,
+            strict=True,
         ):
             counts.append(torch.from_numpy(np.bincount(group, weights=weights)))
             cells = torch.from_numpy(np.bincount(group)).double()
@@ -351,7 +363,9 @@ class TreesRead:
 
 
 def levels_counted(
-    levels: Levels, counts: Tensor, deviations: Tensor
+    levels: Levels,
+    counts: Tensor,
+    deviations: Tensor,
 ) -> dict[int, list[Counted]]:
     """What was counted of the levels of ordered columns, by column; `counts` and their
     `deviations` are (width,).
@@ -367,7 +381,8 @@ def levels_counted(
         if grid.is_tree(column) and bool(deviations[own].isfinite().all()):
             begins = torch.from_numpy(
                 np.searchsorted(
-                    group[: len(group) - column.nullable], np.arange(there + 1)
+                    group[: len(group) - column.nullable],
+                    np.arange(there + 1),
                 )
             )
             found[place] = [Counted(begins, counts[own].cpu(), deviations[own].cpu())]
@@ -539,7 +554,9 @@ def _even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
 
     def apart() -> Tensor:
         return torch.where(
-            others, counted - counted[others].sum() / others.sum().clamp(min=1), 0
+            others,
+            counted - counted[others].sum() / others.sum().clamp(min=1),
+            0,
         )
 
     for _ in range(3):
@@ -551,5 +568,6 @@ def _even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
     ).clamp(max=1)
     total = counted.new_tensor([max(people, 0.0)])
     return to_simplex(
-        (drawn + others * (total - drawn.sum()) / max(rest, 1))[None], total
+        (drawn + others * (total - drawn.sum()) / max(rest, 1))[None],
+        total,
     )[0]
