@@ -60,10 +60,10 @@ from understudy.protocols.aggregators.first import protocol_of
 from understudy.protocols.aggregators.terms import Look, Settings, Terms
 from understudy.protocols.aggregators.upload import Form, Format
 from understudy.protocols.gram.settings import PairsOfAll, again_share
-from understudy.protocols.joint.pricing import CellPricing
 
 if TYPE_CHECKING:
     from understudy.answers.release import TableRelease
+    from understudy.protocols.joint.pricing import CellPricing
 
 _POWER = 1 / 8
 
@@ -102,10 +102,12 @@ class TableTerms(Terms):
         return Cells(Codec(self.schema).sizes)
 
     @cached_property
-    def pricing(self) -> CellPricing:
+    def pricing(self) -> "CellPricing":
         return self._pricing(tuple(Counter(self._factors).items()))
 
-    def _pricing(self, moved: Moved) -> CellPricing:
+    def _pricing(self, moved: Moved) -> "CellPricing":
+        from understudy.protocols.joint.pricing import CellPricing
+
         return CellPricing(moves=self.config.max_holders_per_person, moved=(moved,))
 
     @property

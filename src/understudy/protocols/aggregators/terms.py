@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -36,7 +36,9 @@ from understudy.protocols.core import Assembly
 from understudy.protocols.core.common_rule import all_alike
 from understudy.protocols.core.settings import PeopleApart
 from understudy.protocols.cross_device.host import Call
-from understudy.protocols.joint.pricing import Pricing
+
+if TYPE_CHECKING:
+    from understudy.protocols.joint.pricing import Pricing
 
 MOST_BATCH = 1 << 16
 Look = Callable[[], None]
@@ -234,7 +236,7 @@ class Terms(ABC):
 
     @property
     @abstractmethod
-    def pricing(self) -> Pricing:
+    def pricing(self) -> "Pricing":
         """Of a joint release to which both aggregators add noise: what one of the two
         leaves of it is the other's, in full.
         """

@@ -14,6 +14,10 @@ from understudy.ground.settings import (
     setting,
 )
 
+# whom a run over columns is about: the people whom any holder has, or whom all have
+UNION = "union"
+INTERSECTION = "intersection"
+
 RULES = Takes(
     "a list", convert=lambda rules: tuple(rule.to_dict() for rule in read_rules(rules))
 )

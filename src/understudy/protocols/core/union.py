@@ -44,9 +44,8 @@ from understudy.protocols.core.alignment import (
     SharedPositions,
 )
 from understudy.protocols.core.base import Ask, Keep, Message, Parties, Public, Reply
+from understudy.protocols.core.settings import INTERSECTION, UNION
 
-UNION = "union"
-INTERSECTION = "intersection"
 # of ε and of δ, for lengths: at ε = 1 some 6,000 people are made up in all, which costs
 # seconds, and all other noise grows by a fiftieth
 LENGTHS = (0.02, 0.1)

@@ -50,11 +50,8 @@ from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.sums import KeyPair, blind, connect, fingerprint
 from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
-from understudy.protocols.core.union import (
-    INTERSECTION,
-    UnitedParty,
-    expected_made_up,
-)
+from understudy.protocols.core.settings import INTERSECTION
+from understudy.protocols.core.union import UnitedParty, expected_made_up
 from understudy.protocols.joint import messages as said
 from understudy.protocols.joint.parts import counted_in_parts
 from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of

@@ -24,7 +24,6 @@ from understudy.privacy.accounts.statement import (
 from understudy.protocols.core import VIEWS, Parties, Progress, Watcher, settled
 from understudy.protocols.core.forecast import Forecast
 from understudy.protocols.core.loop import Outcome, card_of
-from understudy.protocols.core.union import LENGTHS, expected_made_up, is_for_two
 from understudy.protocols.joint.measurements import Measurements, Record
 from understudy.protocols.joint.party import AlignedJointParty, JointParty
 from understudy.protocols.joint.server import measure
@@ -144,6 +143,8 @@ def disclosed(study: Study[Any], budgets: Mapping[str, Budget]) -> tuple[str, ..
     """
     if study.grid.partition == "rows":
         return ()
+    from understudy.protocols.core.union import LENGTHS, expected_made_up, is_for_two
+
     share, part = (f"{of:.0%}".replace("%", " %") for of in LENGTHS)
     if study.union:
         limited = [one for one in budgets.values() if one.epsilon < math.inf]

@@ -37,12 +37,7 @@ from understudy.privacy.accounts.budget import ADJACENCIES, Budget
 from understudy.privacy.accounts.events import Spend, flatten
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure.ring import Ring
-from understudy.protocols.core.union import (
-    INTERSECTION,
-    UNION,
-    lengths_event,
-    without_lengths,
-)
+from understudy.protocols.core.settings import INTERSECTION, UNION
 from understudy.protocols.joint.pricing import (
     BlockSpec,
     Pricing,
@@ -274,6 +269,8 @@ class Study(ABC, Generic[R]):
         answers under encryption cost.
         """
         if self.union:
+            from understudy.protocols.core.union import without_lengths
+
             budget = without_lengths(budget)
         if self.encrypted:
             budget = without_answers(budget)
@@ -283,6 +280,8 @@ class Study(ABC, Generic[R]):
         """What the lengths of a union cost holders with these budgets."""
         if not self.union or not self.config.private:
             return {}
+        from understudy.protocols.core.union import lengths_event
+
         return flatten(lengths_event([*budgets]))
 
     def composition(self) -> dict[str, Any]:
