@@ -84,8 +84,8 @@ from understudy.evaluate.utility.downstream import (
 from understudy.evaluate.utility.marginals import Marginals, shuffle_columns
 from understudy.models.tables import fit_gram as fitting
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.fitted_levels import RAREST
 from understudy.models.tables.loss import Triple, WideTable
-from understudy.models.tables.merged_levels import RAREST
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import read_tables
 from understudy.models.tables.strongest import strongest_triples

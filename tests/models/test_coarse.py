@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from understudy.models.tables.fit_gram import Triple, fit_gram
+from understudy.models.tables.fitted_levels import FITTED, Coarse
 from understudy.models.tables.given_rules import Ruled, Tie
-from understudy.models.tables.merged_levels import FITTED, Coarse
 from understudy.models.tables.mixture import MixtureOfProducts
 
 SIZES = (900, 30, 4)
@@ -97,7 +97,7 @@ def test_columns_of_a_three_way_table_keep_their_levels() -> None:
 def test_a_wide_matrix_is_fitted_to_all_its_levels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("understudy.models.tables.merged_levels.FITTED", 96)
+    monkeypatch.setattr("understudy.models.tables.fitted_levels.FITTED", 96)
     sizes = (17,) * 6
     n = 2_000
     codes = torch.stack(

@@ -8,7 +8,7 @@ import torch
 from understudy.api.train import train
 from understudy.data.column import OTHER
 from understudy.data.schema import BOUGHT, Boolean, Categorical, Integer, Schema
-from understudy.models.tables.merged_levels import (
+from understudy.models.tables.absent_levels import (
     all_that_was_counted,
     levels_of_none,
     never_drawn,

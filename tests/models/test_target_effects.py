@@ -8,9 +8,9 @@ from torch import Tensor
 
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.fitted_levels import Coarse
 from understudy.models.tables.given_rules import Tie
 from understudy.models.tables.loss import Triple
-from understudy.models.tables.merged_levels import Coarse
 from understudy.models.tables.mixture import KEPT, MixtureOfProducts
 from understudy.models.tables.noisy_tables import read_tables
 from understudy.models.tables.target import with_effects

@@ -5,7 +5,9 @@ Each step takes what was released, with the deviation of its noise, and the step
 1. `trees` (`Trees`, `TreesRead`): hierarchical histograms of all columns, one release.
 2. `fine_tables`: consistent histograms from them (Hay et al. 2010), by `smooth_laws`
    where noise hides single counts; `spikes`: atoms, numbers that many people share.
-3. `merged_levels` (`bought_levels`): from these the levels on which pairs are measured.
+3. `merged_levels` (`bought_levels`): from these the levels on which pairs are measured;
+   `fitted_levels`: fewer where a fit cannot take all, and `absent_levels`: those that
+   nobody seems to have.
 4. `noisy_tables` (`read_tables`): total, 1-way and 2-way marginals, each with its
    precision, by least squares and by the priors (empirical Bayes) of `priors` and
    `empty_cells`.

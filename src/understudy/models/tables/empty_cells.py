@@ -184,7 +184,12 @@ class _Pairs:
     def at(self, floor: Tensor) -> Tensor:
         return self.spread_out(floor) * self.mean
 
-    def log_odds(self, mean: Tensor, share: Tensor, floor: Tensor) -> Tensor:
+    def log_odds(
+        self,
+        mean: Tensor,
+        share: Tensor,
+        floor: Tensor,
+    ) -> Tensor:
         """That a cell lies at the floor, others lying around `mean`."""
         gap = self.counts - self.at(floor)
         other = self.counts - mean

@@ -273,7 +273,11 @@ def _drawn_to_law(
     return torch.where(there, found * scale, -torch.inf), standing > 0.5
 
 
-def _without_ends(leaves: Tensor, edges: Tensor, noise: float) -> Tensor:
+def _without_ends(
+    leaves: Tensor,
+    edges: Tensor,
+    noise: float,
+) -> Tensor:
     """The same people without the first and the last leaves in which so few of them are
     as noise may have put there, further out than the law goes before them.
     """
@@ -281,7 +285,11 @@ def _without_ends(leaves: Tensor, edges: Tensor, noise: float) -> Tensor:
     return _without_last(upwards.flip(0), -edges.flip(0), noise).flip(0)
 
 
-def _without_last(leaves: Tensor, edges: Tensor, noise: float) -> Tensor:
+def _without_last(
+    leaves: Tensor,
+    edges: Tensor,
+    noise: float,
+) -> Tensor:
     """The same people without those past the end that the law has by its last halves
     (Pickands, Ann. Statist. 1975): where half as many people are further out by a step,
     and half of these by another, the ratio of both steps gives all others.
@@ -326,7 +334,11 @@ def _without_last(leaves: Tensor, edges: Tensor, noise: float) -> Tensor:
     return kept
 
 
-def _standing_out(counts: Tensor, noise: float, people: float) -> Tensor:
+def _standing_out(
+    counts: Tensor,
+    noise: float,
+    people: float,
+) -> Tensor:
     """Counts that stand out of the noise, and the rest of the people evenly on all
     others.
     """
@@ -337,7 +349,12 @@ def _standing_out(counts: Tensor, noise: float, people: float) -> Tensor:
     return torch.where(seen, counts, rest / float((~seen).sum()))
 
 
-def _children(layer: Tensor, parents: int, fan: int, empty: float | bool) -> Tensor:
+def _children(
+    layer: Tensor,
+    parents: int,
+    fan: int,
+    empty: float | bool,
+) -> Tensor:
     """A layer by its parents, (parents, fan); the last parent may have fewer."""
     padded = layer.new_full((parents * fan,), empty)
     padded[: len(layer)] = layer

@@ -34,7 +34,7 @@ Guarantee: reads the released matrix alone, so the mixture has the privacy of th
 release.
 Edges: cells with infinite noise are never read; an unmeasured column is uniform to
 begin with. Where columns have more levels together than a fit can take, neighbours are
-one in it, and parted afterwards (`merged_levels`).
+one in it, and parted afterwards (`fitted_levels`).
 """
 
 from collections.abc import Callable, Sequence
@@ -45,9 +45,9 @@ from torch.nn import functional
 
 from understudy.ground.check import positive, whole
 from understudy.models.kernels.clients import Adam, along
+from understudy.models.tables.fitted_levels import RAREST, Coarse
 from understudy.models.tables.given_rules import Rules, Tie, blocks_of
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
-from understudy.models.tables.merged_levels import RAREST, Coarse
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import (
     NoisyMarginals,

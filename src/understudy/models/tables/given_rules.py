@@ -378,7 +378,13 @@ class Ruled:
         )
 
 
-def put(gram: Tensor, a: Tensor, b: Tensor, cells: Tensor, table: Tensor) -> None:
+def put(
+    gram: Tensor,
+    a: Tensor,
+    b: Tensor,
+    cells: Tensor,
+    table: Tensor,
+) -> None:
     """Put some cells of a table of levels `a` by levels `b` into a symmetric matrix, in
     place.
     """

@@ -205,7 +205,11 @@ def _even(tables: Iterable[tuple[int, int]]) -> Tensor:
     return odds
 
 
-def _spell(values: Tensor, nodes: Sequence[int], sizes: Sequence[int]) -> Tensor:
+def _spell(
+    values: Tensor,
+    nodes: Sequence[int],
+    sizes: Sequence[int],
+) -> Tensor:
     """The number that these nodes' values spell, the first digit the highest: (n, all
     nodes) → (n,).
     """

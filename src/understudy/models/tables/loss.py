@@ -38,7 +38,12 @@ class Slope:
     tie.
     """
 
-    def __init__(self, law: Ruled, rows: Tensor, tied: list[Tensor]) -> None:
+    def __init__(
+        self,
+        law: Ruled,
+        rows: Tensor,
+        tied: list[Tensor],
+    ) -> None:
         """With that of a form of second degree in the odds, whose gradient is `rows`
         (components, width).
         """
@@ -178,7 +183,12 @@ class TwoWay:
             self.least_excess = excess
             self.idle = 0
 
-    def slope(self, law: Ruled, turned: Tensor, pairs: Tensor) -> Slope:
+    def slope(
+        self,
+        law: Ruled,
+        turned: Tensor,
+        pairs: Tensor,
+    ) -> Slope:
         """By hand: the loss is quadratic in `pairs`, which is symmetric, so one product
         is enough.
         """
@@ -197,7 +207,12 @@ class EmptyCells:
     sure; of each tie by itself.
     """
 
-    def __init__(self, tables: NoisyMarginals, scale: float, rules: Rules) -> None:
+    def __init__(
+        self,
+        tables: NoisyMarginals,
+        scale: float,
+        rules: Rules,
+    ) -> None:
         # with such a threshold, or a higher one, a cell is surely empty
         sure = (tables.empty > CLEAR * tables.weight.sqrt()).float()
         cost = (tables.empty * scale).float()
@@ -284,6 +299,11 @@ class WideTable:
     def is_noise(self, table: Tensor) -> bool:
         return float((table - self.target).square().sum()) * self.precision <= self.most
 
-    def slope(self, table: Tensor, components: int, scale: float) -> Tensor:
+    def slope(
+        self,
+        table: Tensor,
+        components: int,
+        scale: float,
+    ) -> Tensor:
         """In the law's own table."""
         return (table - self.target) * (components * self.precision * scale)

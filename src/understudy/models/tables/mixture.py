@@ -228,7 +228,11 @@ def odds_by_effects(terms: Tensor, effects: Tensor) -> Tensor:
     return torch.softmax(scores, 1)
 
 
-def evenly(odds: Tensor, kinds: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
+def evenly(
+    odds: Tensor,
+    kinds: Tensor,
+    uniform: Callable[[int], Tensor],
+) -> Tensor:
     """A level for each row, by its own odds (n, levels): int32 (n,). Rows, kind by kind
     and in the order of their odds, take multiples of the golden section, spread evenly:
     so each kind, and all together, are near their odds.

@@ -28,9 +28,11 @@ Edges: nobody at both, or nobody at one holder alone, as far as noise shows → 
 person, or no component.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,17 +42,17 @@ from understudy.data.column import Boolean
 from understudy.data.encoding.codec import Levels
 from understudy.data.schema import Schema
 from understudy.models.simplex import to_simplex
+from understudy.models.tables.absent_levels import NEVER
 from understudy.models.tables.given_rules import TINY, blocks_of
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import one_way, read_tables
+from understudy.models.tables.noisy_tables import NoisyMarginals, one_way, read_tables
 from understudy.models.tables.priors import with_margins
 
 # of the people at both: more in a cell than its holder has are noise, and so is nobody
 _LEAST_SHARE = 1e-3
 _TURNS = 40  # of proportional fitting: margins are met to a thousandth by then
 MOST_COMPONENTS = 1 << 13  # of the union: a hundred columns then take some 50 MB
-_NEVER = 80.0  # in log-odds, as `merged_levels.never_drawn`
 
 
 def presence_name(holder: str) -> str:
@@ -109,6 +111,53 @@ def among_both(
     groups = (slice(0, behind), slice(behind, sum(flat)))
     gram = gram.double()
     noise = noise.double()
+    n_both, ways, ways_variance = _one_way_of_both(
+        gram,
+        noise,
+        flat,
+        groups,
+        both,
+        both_noise,
+    )
+    squares = ways.clamp(min=1).square()
+    relative = ways_variance.clamp(min=0) / squares
+
+    made = gram.clone()
+    deviation = noise.clone()
+    holders = []
+    for own, own_sizes in zip(groups, sizes, strict=True):
+        cells = own, own
+        holder = read_tables(gram[cells], own_sizes, noise=noise[cells])
+        raked = _raked(holder, n_both, ways[own], relative[own])
+        variance = (noise[cells] * raked.factor).square() + raked.variance
+        made[cells] = gram[cells] * raked.factor
+        deviation[cells] = torch.where(raked.is_pair, variance.sqrt(), torch.inf)
+        holders.append(holder)
+    made.diagonal().copy_(both[:-1])
+    deviation.fill_diagonal_(both_noise)
+
+    first, second = holders
+    present = Present(
+        both=n_both,
+        own=(max(first.people, n_both), max(second.people, n_both)),
+        ways=ways / n_both,
+        own_ways=(first.ways, second.ways),
+    )
+    scaled = [_triple_among_both(one, flat, behind, present) for one in triples]
+    return AmongBoth(made, deviation, present, scaled)
+
+
+def _one_way_of_both(
+    gram: Tensor,
+    noise: Tensor,
+    sizes: Sequence[int],
+    groups: Sequence[slice],
+    both: Tensor,
+    both_noise: float,
+) -> tuple[float, Tensor, Tensor]:
+    """How many people are at both holders, their one-way tables (width,) and the
+    variances of these: by what was counted of them, and by all tables across.
+    """
     across = noise.clone()
     for own in groups:
         across[own, own] = torch.inf
@@ -120,45 +169,47 @@ def among_both(
     spread = torch.full_like(counted, torch.inf)
     spread[:-1, :-1] = across
     spread[-1, -1] = both_noise
-    n_both, ways, ways_variance = one_way(counted, [*flat, 1], spread)
-    ways = ways[:-1]
-    relative = ways_variance[:-1].clamp(min=0) / ways.clamp(min=1).square()
-    made = gram.clone()
-    loud = noise.clone()
-    people = []
-    own_ways = []
-    factors = torch.ones_like(gram)
-    for own, own_sizes in zip(groups, sizes, strict=True):
-        read = read_tables(gram[own, own], own_sizes, noise=noise[own, own])
-        people.append(read.people)
-        own_ways.append(read.ways)
-        columns = read.columns
-        beside = 1 - columns @ columns.T
-        independent = torch.outer(read.ways, read.ways)
-        seen = read.plain(read.target)
-        law = torch.where(seen > 0, seen, 0) + _LEAST_SHARE * independent
-        law = with_margins(law * beside, read.ways[:, None], columns, _TURNS)
-        law = law * read.people
-        raked = with_margins(law, ways[own][:, None], columns, _TURNS)
-        share = n_both / read.people
-        factor = (raked / law.clamp(min=TINY)).clamp(_LEAST_SHARE * share, 1.0)
-        factor = torch.where(beside > 0, factor, 1.0)
-        factors[own, own] = factor
-        margins = (relative[own][:, None] + relative[own][None, :]) * raked.square()
-        variance = (noise[own, own] * factor).square() + margins
-        made[own, own] = gram[own, own] * factor
-        loud[own, own] = torch.where(beside > 0, variance.sqrt(), torch.inf)
-    made.diagonal().copy_(both[:-1])
-    loud.fill_diagonal_(both_noise)
-    first, second = people
-    present = Present(
-        both=n_both,
-        own=(max(first, n_both), max(second, n_both)),
-        ways=ways / n_both,
-        own_ways=(own_ways[0], own_ways[1]),
+    people, ways, variance = one_way(counted, [*sizes, 1], spread)
+    return people, ways[:-1], variance[:-1]
+
+
+class _Raked(NamedTuple):
+    """What a holder's cells are multiplied by, the variance that this adds to their
+    noise, and which cells are of two columns.
+    """
+
+    factor: Tensor
+    variance: Tensor
+    is_pair: Tensor
+
+
+def _raked(
+    holder: NoisyMarginals,
+    n_both: float,
+    ways: Tensor,
+    relative: Tensor,
+) -> _Raked:
+    """A holder's two-way tables scaled to the one-way tables `ways` among people at
+    both, whose variance is `relative` to their squares.
+    """
+    columns = holder.columns
+    beside = 1 - columns @ columns.T
+    independent = torch.outer(holder.ways, holder.ways)
+    estimated = holder.plain(holder.target)
+    law = torch.where(estimated > 0, estimated, 0)
+    law = law + _LEAST_SHARE * independent
+    law = with_margins(law * beside, holder.ways[:, None], columns, _TURNS)
+    law = law * holder.people
+    raked = with_margins(law, ways[:, None], columns, _TURNS)
+    least = _LEAST_SHARE * (n_both / holder.people)
+    factor = (raked / law.clamp(min=TINY)).clamp(least, 1.0)
+    is_pair = beside > 0
+    margins = relative[:, None] + relative[None, :]
+    return _Raked(
+        factor=torch.where(is_pair, factor, 1.0),
+        variance=margins * raked.square(),
+        is_pair=is_pair,
     )
-    scaled = [_triple_among_both(one, flat, behind, present) for one in triples]
-    return AmongBoth(made, loud, present, scaled)
 
 
 def _triple_among_both(
@@ -174,23 +225,30 @@ def _triple_among_both(
     groups = {int(starts[column] >= behind) for column in triple.columns}
     if len(groups) > 1:
         return triple
-    blocks = [slice(starts[c], starts[c + 1]) for c in triple.columns]
     group = groups.pop()
-    law = triple.table.double().clamp(min=0)
-    law = (law + _LEAST_SHARE * law.mean().clamp(min=TINY)) / law.sum().clamp(min=1)
+    margins = [
+        present.ways[starts[column] : starts[column + 1]] for column in triple.columns
+    ]
+    counts = triple.table.double()
+    law = counts.clamp(min=0)
+    somebody = law.mean().clamp(min=TINY)
+    law = (law + _LEAST_SHARE * somebody) / law.sum().clamp(min=1)
     raked = law.clone()
     for _ in range(_TURNS):
-        for axis, block in enumerate(blocks):
-            others = tuple(a for a in range(3) if a != axis)
-            shape = [-1 if a == axis else 1 for a in range(3)]
-            margin = raked.sum(others).clamp(min=TINY)
-            raked = raked * (present.ways[block] / margin).reshape(shape)
+        for axis, margin in enumerate(margins):
+            others = tuple(other for other in range(3) if other != axis)
+            shape = [1, 1, 1]
+            shape[axis] = -1
+            found = raked.sum(others).clamp(min=TINY)
+            raked = raked * (margin / found).reshape(shape)
     share = present.both / present.own[group]
-    factor = (raked / law * share).clamp(_LEAST_SHARE * share, 1.0)
+    factor = raked / law * share
+    factor = factor.clamp(_LEAST_SHARE * share, 1.0)
+    root_mean_square = float(factor.square().mean().sqrt())
     return Triple(
         columns=triple.columns,
-        table=triple.table.double() * factor,
-        noise=triple.noise * float(factor.square().mean().sqrt()),
+        table=counts * factor,
+        noise=triple.noise * root_mean_square,
     )
 
 
@@ -205,17 +263,22 @@ def tilted(odds: Tensor, sizes: Sequence[int], ways: Tensor) -> tuple[Tensor, Te
     norms = torch.ones(len(odds), len(sizes), dtype=odds.dtype)
     for _ in range(_TURNS):
         for number, block in enumerate(blocks):
-            weights = torch.softmax(norms.clamp(min=TINY).log().sum(1), 0)
+            weights = _weights_of(norms)
             table = odds[:, block] * factors[block]
             table = table / norms[:, [number]].clamp(min=TINY)
             law = weights @ table
             factors[block] *= ways[block] / law.clamp(min=TINY)
             norms[:, number] = odds[:, block] @ factors[block]
-    weights = torch.softmax(norms.clamp(min=TINY).log().sum(1), 0)
     made = odds * factors
     for number, block in enumerate(blocks):
         made[:, block] /= norms[:, [number]].clamp(min=TINY)
-    return weights, made
+    return _weights_of(norms), made
+
+
+def _weights_of(norms: Tensor) -> Tensor:
+    """Components' weights, in proportion to the product of their columns' norms."""
+    log_norms = norms.clamp(min=TINY).log()
+    return torch.softmax(log_norms.sum(1), 0)
 
 
 def united(
@@ -228,63 +291,96 @@ def united(
     what each of the two is called, and how many columns it has; `schema`: of all of
     them side by side.
     """
-    odds = mixture.odds().detach().cpu().double()
     n_first = holders[0][1]
-    behind = sum(mixture.sizes[:n_first])
-    sizes = (mixture.sizes[:n_first], mixture.sizes[n_first:])
-    groups = (slice(0, behind), slice(behind, mixture.width))
     counts = _components(mixture.components, present)
-    parts = [odds[_evenly(torch.ones(len(odds)), counts[0])]]
-    for group, own_sizes, number in zip(groups, sizes, (0, 1), strict=True):
-        people = present.alone[number]
-        left = present.own[number] * present.own_ways[number]
-        left = left - present.both * present.ways[group]
-        total = left.new_tensor([people])
-        ways = torch.cat(
-            [to_simplex(left[b][None], total)[0] for b in blocks_of(own_sizes)]
-        )
-        weights, own = tilted(odds[:, group], own_sizes, ways / max(people, TINY))
-        pick = _evenly(weights, counts[1 + number])
-        alone = torch.zeros(len(pick), mixture.width, dtype=torch.float64)
-        alone[:, group] = own[pick]
-        parts.append(alone)
+    rows = _rows_of_union(mixture, present, n_first, counts)
     nullable = [column.nullable for column in schema.columns]
+    of_group = [0] * n_first + [1] * (len(nullable) - n_first)
+    sizes = [
+        size if has_none else size + 1
+        for size, has_none in zip(mixture.sizes, nullable, strict=True)
+    ]
     made = MixtureOfProducts(
-        [size + (not has) for size, has in zip(mixture.sizes, nullable, strict=True)]
-        + [2, 2],
+        [*sizes, 2, 2],
         sum(counts),
         mixture.target,
         mixture.together,
     )
-    of_group = [0] * n_first + [1] * (len(nullable) - n_first)
-    logits = torch.full((sum(counts), made.width), -_NEVER, dtype=torch.float64)
-    rows = torch.cat(parts)
-    kinds = torch.repeat_interleave(torch.arange(3), torch.tensor(counts))
-    there = (kinds != 2, kinds != 1)  # at the first, at the second
-    old, new = blocks_of(mixture.sizes), blocks_of(made.sizes)
-    for column, block in enumerate(old):
-        at = there[of_group[column]]
-        begin = new[column].start
-        own = rows[at][:, block].clamp(min=TINY).log().clamp(min=-_NEVER)
-        logits[at, begin : begin + own.shape[1]] = own
-        logits[~at, new[column].stop - 1] = 0.0
-    for number, at in enumerate(there):
-        block = new[len(old) + number]
-        logits[:, block] = -_NEVER
-        logits[torch.arange(len(at)), block.start + at.long()] = 0.0
+    logits = _logits_of_union(mixture.sizes, made.sizes, rows, counts, of_group)
     state = {"logits": logits.float()}
     if mixture.effects is not None and mixture.target is not None:
-        state["effects"] = _effects(
-            mixture,
-            made,
-            rows[: counts[0]],
-            nullable,
-            of_group[mixture.target],
-        )
+        both = rows[: counts[0]]
+        target_group = of_group[mixture.target]
+        state["effects"] = _effects(mixture, made, both, nullable, target_group)
     made.load_state_dict(state)
-    names = [Boolean(name=presence_name(holder)) for holder, _ in holders]
-    columns = tuple(replace(column, nullable=True) for column in schema.columns)
-    return made.requires_grad_(False), replace(schema, columns=(*columns, *names))
+    presence = [Boolean(name=presence_name(holder)) for holder, _ in holders]
+    columns = [replace(column, nullable=True) for column in schema.columns]
+    united_schema = replace(schema, columns=(*columns, *presence))
+    return made.requires_grad_(False), united_schema
+
+
+def _rows_of_union(
+    mixture: MixtureOfProducts,
+    present: Present,
+    n_first: int,
+    counts: Sequence[int],
+) -> Tensor:
+    """The odds of all components, 0 in the columns of a holder that does not have
+    them: of people at both, at the first holder alone, and at the second, so many each
+    as `counts` says.
+    """
+    odds = mixture.odds().detach().cpu().double()
+    sizes = (mixture.sizes[:n_first], mixture.sizes[n_first:])
+    behind = sum(sizes[0])
+    groups = (slice(0, behind), slice(behind, mixture.width))
+    alike = torch.ones(len(odds))
+    parts = [odds[_evenly(alike, counts[0])]]
+    for number, (group, own_sizes) in enumerate(zip(groups, sizes, strict=True)):
+        people = present.alone[number]
+        at_holder = present.own[number] * present.own_ways[number]
+        alone = at_holder - present.both * present.ways[group]
+        total = alone.new_tensor([people])
+        tables = [
+            to_simplex(alone[block][None], total)[0] for block in blocks_of(own_sizes)
+        ]
+        ways = torch.cat(tables) / max(people, TINY)
+        weights, own = tilted(odds[:, group], own_sizes, ways)
+        pick = _evenly(weights, counts[1 + number])
+        part = torch.zeros(len(pick), mixture.width, dtype=torch.float64)
+        part[:, group] = own[pick]
+        parts.append(part)
+    return torch.cat(parts)
+
+
+def _logits_of_union(
+    old_sizes: Sequence[int],
+    new_sizes: Sequence[int],
+    rows: Tensor,
+    counts: Sequence[int],
+    of_group: Sequence[int],
+) -> Tensor:
+    """Those odds as logits, with no value in a column where its holder lacks the
+    person, and presence in the last two columns.
+    """
+    logits = torch.full((len(rows), sum(new_sizes)), -NEVER, dtype=torch.float64)
+    kinds = torch.repeat_interleave(torch.arange(3), torch.tensor(counts))
+    at_first = kinds != 2
+    at_second = kinds != 1
+    presence = (at_first, at_second)
+    old_blocks = blocks_of(old_sizes)
+    new_blocks = blocks_of(new_sizes)
+    for column, block in enumerate(old_blocks):
+        at = presence[of_group[column]]
+        odds = rows[at][:, block].clamp(min=TINY)
+        own = odds.log().clamp(min=-NEVER)
+        begin = new_blocks[column].start
+        logits[at, begin : begin + own.shape[1]] = own
+        no_value = new_blocks[column].stop - 1
+        logits[~at, no_value] = 0.0
+    every = torch.arange(len(rows))
+    for block, at in zip(new_blocks[len(old_blocks) :], presence, strict=True):
+        logits[every, block.start + at.long()] = 0.0
+    return logits
 
 
 def _components(components: int, present: Present) -> list[int]:
@@ -292,15 +388,16 @@ def _components(components: int, present: Present) -> list[int]:
     people = torch.tensor([present.both, *present.alone], dtype=torch.float64)
     each = components * people / present.both
     each = each * min(1.0, MOST_COMPONENTS / float(each.sum()))
-    counts = [int(one) for one in each.round()]
-    return [max(1, counts[0]), *counts[1:]]
+    both, *alone = (int(one) for one in each.round())
+    return [max(1, both), *alone]
 
 
 def _evenly(weights: Tensor, count: int) -> Tensor:
     """So many components, each as often as its weight says, but for one."""
-    heap = weights.double().cumsum(0)
-    places = (torch.arange(count) + 0.5) / max(count, 1) * heap[-1]
-    return torch.searchsorted(heap, places).clamp(max=len(heap) - 1)
+    cumulated = weights.double().cumsum(0)
+    middles = (torch.arange(count) + 0.5) / max(count, 1)
+    picked = torch.searchsorted(cumulated, middles * cumulated[-1])
+    return picked.clamp(max=len(cumulated) - 1)
 
 
 def _effects(
@@ -321,32 +418,34 @@ def _effects(
     old_effects = mixture.effects.detach().cpu().double()
     ways = both.mean(0)
     effects = torch.zeros(made.effects.shape, dtype=torch.float64)
-    old, new = blocks_of(mixture.sizes), blocks_of(made.sizes)
-    for before, after in zip(old, new, strict=False):
-        levels = before.stop - before.start
-        own = old_effects[before]
-        effects[after.start : after.start + levels, :size] = own
-        if after.stop - after.start > levels:
-            effects[after.stop - 1, :size] = ways[before] @ own
-    first_old, first_new = mixture.width, made.width
-    for a, b in mixture.together:
-        shape, wide = (
-            (mixture.sizes[a], mixture.sizes[b]),
-            (made.sizes[a], made.sizes[b]),
-        )
-        own = old_effects[first_old : first_old + shape[0] * shape[1]]
-        table = torch.zeros(*wide, made.sizes[target], dtype=torch.float64)
-        table[: shape[0], : shape[1], :size] = own.reshape(*shape, -1)
-        effects[first_new : first_new + wide[0] * wide[1]] = table.reshape(
-            wide[0] * wide[1],
-            -1,
-        )
-        first_old += shape[0] * shape[1]
-        first_new += wide[0] * wide[1]
-    no, yes = (new[len(old) + target_group].start + level for level in (0, 1))
-    effects[no, -1] = 4 * _NEVER
+    old_blocks = blocks_of(mixture.sizes)
+    new_blocks = blocks_of(made.sizes)
+    for old, new in zip(old_blocks, new_blocks, strict=False):
+        levels = old.stop - old.start
+        own = old_effects[old]
+        effects[new.start : new.start + levels, :size] = own
+        if new.stop - new.start > levels:
+            effects[new.stop - 1, :size] = ways[old] @ own
+
+    old_start = mixture.width
+    new_start = made.width
+    for one, other in mixture.together:
+        old_shape = (mixture.sizes[one], mixture.sizes[other])
+        new_shape = (made.sizes[one], made.sizes[other])
+        old_stop = old_start + math.prod(old_shape)
+        new_stop = new_start + math.prod(new_shape)
+        own = old_effects[old_start:old_stop].reshape(*old_shape, -1)
+        table = torch.zeros(*new_shape, made.sizes[target], dtype=torch.float64)
+        table[: old_shape[0], : old_shape[1], :size] = own
+        effects[new_start:new_stop] = table.flatten(0, 1)
+        old_start = old_stop
+        new_start = new_stop
+
+    presence = new_blocks[len(old_blocks) + target_group]
+    absent = presence.start
+    effects[absent, -1] = 4 * NEVER
     if not nullable[target]:
-        effects[yes, -1] = -4 * _NEVER
+        effects[absent + 1, -1] = -4 * NEVER
     return effects.float()
 
 
@@ -362,17 +461,19 @@ def united_levels(
     groups = []
     weights = []
     first, second = present.alone
-    for number, (column, group, weight) in enumerate(
-        zip(levels.schema.columns, levels.groups, levels.weights, strict=True)
-    ):
+    each = zip(levels.schema.columns, levels.groups, levels.weights, strict=True)
+    for number, (column, group, weight) in enumerate(each):
         lacking = second if number < columns else first
         if column.nullable:
-            groups.append(group)
-            weights.append(np.append(weight[:-1], weight[-1] + lacking))
+            people = np.append(weight[:-1], weight[-1] + lacking)
         else:
-            groups.append(np.append(group, group.max() + 1).astype(np.int32))
-            weights.append(np.append(weight, lacking))
+            group = np.append(group, group.max() + 1).astype(np.int32)
+            people = np.append(weight, lacking)
+        groups.append(group)
+        weights.append(people)
     for lacking in (second, first):
         groups.append(np.arange(2, dtype=np.int32))
         weights.append(np.array([lacking, present.people - lacking]))
-    return Levels(schema, groups, weights, dict(levels.ends), dict(levels.spikes))
+    ends = dict(levels.ends)
+    spikes = dict(levels.spikes)
+    return Levels(schema, groups, weights, ends, spikes)

@@ -313,7 +313,11 @@ def with_margins(
     return tables
 
 
-def low_rank(residual: Tensor, deviation: Tensor, known: Tensor) -> Tensor:
+def low_rank(
+    residual: Tensor,
+    deviation: Tensor,
+    known: Tensor,
+) -> Tensor:
     """What stands out of such noise: positive eigenvalues, which a mixture can have;
     without noise all of them.
     """

@@ -292,7 +292,13 @@ class Law:
         shape = (len(nodes) - 1, len(self.logs))
         return csr_array((share[inside], (rows[inside], columns[inside])), shape=shape)
 
-    def within(self, start: int, stop: int, scale: Floats, near: Floats) -> "Law":
+    def within(
+        self,
+        start: int,
+        stop: int,
+        scale: Floats,
+        near: Floats,
+    ) -> "Law":
         """The same between these leaves, on another scale, to be fitted."""
         spikes = np.zeros_like(self.spikes)
         spikes[start:stop] = self.spikes[start:stop]

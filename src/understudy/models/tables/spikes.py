@@ -99,7 +99,12 @@ class Spikes:
         ]
         return torch.from_numpy(np.stack(counts).reshape(self.shape))
 
-    def numbers(self, counts: Tensor, noise: float, read: TreesRead) -> Floats:
+    def numbers(
+        self,
+        counts: Tensor,
+        noise: float,
+        read: TreesRead,
+    ) -> Floats:
         """A cell, a number in it that many share, and the share of its people up to
         that number: (numbers, 3).
         """
@@ -220,7 +225,11 @@ def digits_of(fine: Integer | Real) -> int:
     return min(6, max(1, math.ceil(math.log(places, BASE))))
 
 
-def _places(fine: Integer | Real, cells: Codes, numbers: Floats) -> Places:
+def _places(
+    fine: Integer | Real,
+    cells: Codes,
+    numbers: Floats,
+) -> Places:
     (low, high), most = (
         (fine.edges[cells], fine.edges[cells + 1]),
         BASE ** digits_of(fine),
@@ -242,7 +251,11 @@ def _spiky(trees: Sequence[Trees]) -> dict[int, tuple[int, Integer | Real]]:
     }
 
 
-def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tensor:
+def chosen_spikes(
+    trees: Sequence[Trees],
+    read: TreesRead,
+    noise: float,
+) -> Tensor:
     """Columns and fine cells whose digits are counted, (cells, 2); `noise`: of a count,
     with one digit in all.
     """

@@ -28,7 +28,7 @@ none, where no others can be told from noise.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 
 import torch
@@ -65,17 +65,21 @@ def pair_strength(tables: NoisyMarginals) -> Tensor:
     columns).
     """
     columns = tables.columns
-    expected = torch.outer(tables.ways, tables.ways).clamp(min=1 / tables.people)
-    estimated = tables.plain(tables.target).clamp(min=0)
+    independent = torch.outer(tables.ways, tables.ways)
+    expected = independent.clamp(min=1 / tables.people)
+    estimated = tables.plain(tables.target)
+    gap = estimated.clamp(min=0) - expected
     is_measured = tables.weight > 0
     is_apart = columns @ columns.T == 0
-    gap = torch.where(is_measured & is_apart, estimated - expected, 0)
-    chi_squared = columns.T @ (gap.square() / expected) @ columns
-    is_present = (tables.ways > 0).to(columns.dtype)
-    freedom = (columns.T @ is_present - 1).clamp(min=1)
+    counted = torch.where(is_measured & is_apart, gap, 0)
+    chi_squared = columns.T @ (counted.square() / expected) @ columns
+
+    is_present = tables.ways > 0
+    levels = columns.T @ is_present.to(columns.dtype)
+    freedom = (levels - 1).clamp(min=1)
     fewest = torch.minimum(freedom[:, None], freedom)
-    v_squared = (chi_squared / fewest).clamp(max=1)
-    return v_squared.sqrt().cpu()
+    v_squared = chi_squared / fewest
+    return v_squared.clamp(max=1).sqrt().cpu()
 
 
 def strongest_triples(
@@ -91,27 +95,30 @@ def strongest_triples(
     """At most (wanted, 2) of the pairs `among`, in rising order, but for triples
     `besides`; `noise`: of a cell.
     """
-    told = information(tables, sizes, target)
+    bits = information(tables, sizes, target)
 
     def fits(a: int, b: int) -> bool:
+        if {a, b, target} in besides:
+            return False
         cells = sizes[a] * sizes[b] * sizes[target]
-        return {a, b, target} not in besides and is_worth_its_cells(
-            cells,
-            noise,
-            tables.people,
-        )
+        return is_worth_its_cells(cells, noise, tables.people)
 
     def weaker(pair: tuple[int, int]) -> float:
-        return min(told[pair[0]], told[pair[1]])
+        one, other = pair
+        return min(bits[one], bits[other])
 
     ordered = sorted((min(pair), max(pair)) for pair in among)
     pairs = [pair for pair in ordered if fits(*pair)]
-    strongest = sorted(pairs, key=lambda pair: -weaker(pair))
+    strongest = sorted(pairs, key=weaker, reverse=True)
     chosen = sorted(strongest[:wanted])
     return torch.tensor(chosen, dtype=torch.int64).reshape(-1, 2)
 
 
-def is_worth_its_cells(cells: int, noise: float, people: float) -> bool:
+def is_worth_its_cells(
+    cells: int,
+    noise: float,
+    people: float,
+) -> bool:
     """Whether a three-way table of so many, each with such noise, can tell something of
     so many people: its noise adds up to no more than they are.
     """
@@ -131,14 +138,19 @@ def information(
     """
     plain = tables.plain(tables.target).cpu()
     blocks = blocks_of(sizes)
-    found = []
+    bits = []
     for column, block in enumerate(blocks):
+        if column == target:
+            bits.append(0.0)
+            continue
         joint = plain[block, blocks[target]].clamp(min=1e-9)
         joint = joint / joint.sum()
-        independent = torch.outer(joint.sum(1), joint.sum(0))
-        bits = joint * (joint / independent).log()
-        found.append(0.0 if column == target else float(bits.sum()))
-    return found
+        rows = joint.sum(1)
+        levels = joint.sum(0)
+        independent = torch.outer(rows, levels)
+        ratio = joint / independent
+        bits.append(float((joint * ratio.log()).sum()))
+    return bits
 
 
 # Threes
@@ -153,15 +165,18 @@ def halves(tables: NoisyMarginals, sizes: Sequence[int]) -> Tensor:
     ways = tables.ways.cpu().clamp(min=0)
     upper = list[Tensor]()
     for block, size in zip(blocks_of(sizes), sizes, strict=True):
-        share = ways[block] / ways[block].sum().clamp(min=1e-9)
-        below = share.cumsum(0)[: max(1, size - 1)]
+        total = ways[block].sum()
+        share = ways[block] / total.clamp(min=1e-9)
+        cuts = max(1, size - 1)
+        below = share.cumsum(0)[:cuts]
         off = (below - 0.5).abs()
         commonest_off = float((share.max() - 0.5).abs())
         levels = torch.arange(size)
         if commonest_off < float(off.min()):
-            upper.append(levels == share.argmax())
+            is_upper = levels == share.argmax()
         else:
-            upper.append(levels > off.argmin())
+            is_upper = levels > off.argmin()
+        upper.append(is_upper)
     return torch.cat(upper)
 
 
@@ -185,13 +200,17 @@ def strongest_threes(
     upper half. `pairs_noise`: of each cell of the pairs, (width, width), which is felt
     in what they say as far as the third column's halves are uneven.
     """
-    members = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double()
-    signs = members * torch.where(upper, 1.0, -1.0)[:, None]
-    plain = tables.plain(tables.target).cpu().double()
     people = float(tables.people)
-    single = signs.T @ tables.ways.cpu().double()
+    columns = torch.repeat_interleave(torch.tensor(sizes))
+    members = functional.one_hot(columns).double()
+    level_signs = torch.where(upper, 1.0, -1.0)
+    signs = members * level_signs[:, None]
+    ways = tables.ways.cpu().double()
+    single = signs.T @ ways
+    plain = tables.plain(tables.target).cpu().double()
     products = signs.T @ plain @ signs
-    variance = members.T @ pairs_noise.cpu().double() ** 2 @ members
+    cell_variance = pairs_noise.cpu().double() ** 2
+    variance = members.T @ cell_variance @ members
 
     every = torch.combinations(torch.arange(len(sizes)), 3)
     places = [tuple(every[:, two].T) for two in _TWO]
@@ -199,20 +218,27 @@ def strongest_threes(
     pairs_variance = torch.stack([variance[place] for place in places], 1)
     third = single[every].flip(1)  # the third column of each of these pairs
     expected_variance = (pairs_variance * third**2).sum(1)
-    beyond = sums / people - _without_effect(single[every], pairs)
+    expected = _without_effect(single[every], pairs)
+    beyond = sums / people - expected
     chance = (noise**2 + people + expected_variance).sqrt() / people
     is_clear = beyond.abs() > deviations * chance
 
     order = beyond.abs().argsort(descending=True)
     chosen: list[list[int]] = []
-    for columns in every[order[is_clear[order]]].tolist():
+    for three in every[order[is_clear[order]]].tolist():
         if len(chosen) == wanted:
             break
-        is_echo = any(len({*columns, *one}) < 5 for one in (*chosen, *besides))
-        cells = math.prod(sizes[column] for column in columns)
-        if not is_echo and is_worth_its_cells(cells, cells_noise, tables.people):
-            chosen.append(columns)
+        if _is_echo(three, (*chosen, *besides)):
+            continue
+        cells = math.prod(sizes[column] for column in three)
+        if is_worth_its_cells(cells, cells_noise, tables.people):
+            chosen.append(three)
     return torch.tensor(sorted(chosen), dtype=torch.int64).reshape(-1, 3)
+
+
+def _is_echo(three: Collection[int], others: Iterable[Collection[int]]) -> bool:
+    """Whether two of the three columns are among another three."""
+    return any(len({*three, *other}) < 5 for other in others)
 
 
 def _without_effect(single: Tensor, both: Tensor) -> Tensor:
@@ -221,7 +247,6 @@ def _without_effect(single: Tensor, both: Tensor) -> Tensor:
     """
     sign = torch.tensor([-1.0, 1.0], dtype=single.dtype)
     signs = torch.outer(sign, sign)
-    cells = torch.full((len(single), 2, 2, 2), 1 / 8, dtype=single.dtype)
     pairs = []
     for number, (one, other) in enumerate(_TWO):
         first = single[:, one, None, None] * sign[:, None]
@@ -229,9 +254,12 @@ def _without_effect(single: Tensor, both: Tensor) -> Tensor:
         product = both[:, number, None, None] * signs
         pair = (1 + (first + second) + product) / 4
         pairs.append(pair.clamp(min=1e-9))
+
+    cells = torch.full((len(single), 2, 2, 2), 1 / 8, dtype=single.dtype)
     for _ in range(40):
         for pair, axis in zip(pairs, (3, 2, 1), strict=True):
-            scale = pair / cells.sum(axis).clamp(min=1e-9)
+            margin = cells.sum(axis)
+            scale = pair / margin.clamp(min=1e-9)
             cells = cells * scale.unsqueeze(axis)
     products = torch.einsum("nabc,a,b,c->n", cells, sign, sign, sign)
     return products / cells.sum((1, 2, 3))

@@ -112,7 +112,11 @@ class WithTarget:
         slope.own += law.weighed(rows)
 
 
-def without_interaction(pairs: Tensor, columns: Tensor, target: Tensor) -> Tensor:
+def without_interaction(
+    pairs: Tensor,
+    columns: Tensor,
+    target: Tensor,
+) -> Tensor:
     """All tables (levels of y, width, width) with these two-way `pairs`, above 0, and
     those with y (width, levels of y), and no interaction of three columns. Where they
     contradict each other, those of pairs hold, the others nearly.

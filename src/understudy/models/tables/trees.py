@@ -466,13 +466,22 @@ def _run_of(
     return first, last
 
 
-def _is_between(numbers: Tensor, least: float, most: float) -> Tensor:
+def _is_between(
+    numbers: Tensor,
+    least: float,
+    most: float,
+) -> Tensor:
     """Which numbers are 0, or between 1/least and most but for their sign."""
     size = numbers.abs()
     return (size <= most) & ((numbers == 0) | (size > 1 / least))
 
 
-def _more_cells(counts: Tensor, near: Tensor, start: int, noise: float) -> int:
+def _more_cells(
+    counts: Tensor,
+    near: Tensor,
+    start: int,
+    noise: float,
+) -> int:
     """How many cells from `start` on belong to a run, too: those whose people stand out
     together, though no single cell does. Cells that are not `near` count for nothing.
     """
@@ -545,7 +554,11 @@ def _total(
     return total, sure
 
 
-def _even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
+def _even_but_for_spikes(
+    counts: Tensor,
+    noise: float,
+    people: float,
+) -> Tensor:
     """One table with so many people: what stands out as counted, the rest drawn to even
     as far as noise explains.
     """

@@ -19,14 +19,14 @@ from understudy.data.encoding.codec import Codec, Levels
 from understudy.data.schema import Schema
 from understudy.generators.parts import GeneratorParts
 from understudy.models.network import pick_device
-from understudy.models.tables.fit_gram import fit_gram
-from understudy.models.tables.given_rules import Ruled
-from understudy.models.tables.loss import Triple
-from understudy.models.tables.merged_levels import (
+from understudy.models.tables.absent_levels import (
     all_that_was_counted,
     levels_of_none,
     never_drawn,
 )
+from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.given_rules import Ruled
+from understudy.models.tables.loss import Triple
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import NoisyMarginals, read_tables
 from understudy.models.tables.presence import (

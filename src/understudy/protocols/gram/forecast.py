@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any
 from understudy.data.column import Column
 from understudy.data.encoding.fine import has_many_bins, is_bought, is_tree
 from understudy.data.schema import Block, Schema
-from understudy.models.tables.merged_levels import (
-    fitted_width,
-    level_count,
-    most_levels,
-)
+from understudy.models.tables.fitted_levels import fitted_width
+from understudy.models.tables.merged_levels import level_count, most_levels
 from understudy.models.tables.target import MOST_LEVELS
 from understudy.models.timing import UNIT, unit_seconds
 from understudy.privacy.accounts.budget import shown
