@@ -35,8 +35,6 @@ from understudy.data.schema import Schema
 from understudy.data.visits import VisitCodes
 from understudy.data.visits.counts import parts
 from understudy.ground.errors import Effect, MessageError
-from understudy.models.tables.merged_levels import level_count, merged_neighbours
-from understudy.models.tables.smooth_laws import Counted
 from understudy.models.tables.trees import Trees, TreesRead, runs_of
 from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.pricing import BlockSpec
@@ -137,6 +135,11 @@ class Bought:
         """The cuts that a server names, by the fine table and the noise of a pair's
         cell.
         """
+        from understudy.models.tables.merged_levels import (
+            level_count,
+            merged_neighbours,
+        )
+
         cells = table[: self.fine.levels]
         groups = merged_neighbours(
             cells, level_count(float(cells.sum()), noise, max_levels)
@@ -379,6 +382,8 @@ def fine_tables(measurements: Measurements) -> dict[str, Tensor]:
 
 
 def _fine_tables(measurements: Measurements) -> dict[str, Tensor]:
+    from understudy.models.tables.smooth_laws import Counted
+
     stage = cast(FineCells, measurements.stage("fine"))
     tables = dict[str, Tensor]()
     also = dict[str, Counted]()
