@@ -38,7 +38,6 @@ from understudy.models.tables.fine_tables import (
     layer_sizes,
     layers_of,
 )
-from understudy.models.tables.merged_levels import bought_levels
 from understudy.models.tables.smooth_laws import CLEAR, Counted
 
 
@@ -331,6 +330,8 @@ class TreesRead:
 
     def levels(self, schema: Schema, pair_noise: float) -> Levels:
         """The levels that these tables and the noise of a pair's cells allow."""
+        from understudy.models.tables.merged_levels import bought_levels
+
         tables = self.tables
         if self.shared:
             tables = [
