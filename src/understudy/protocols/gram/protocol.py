@@ -37,7 +37,6 @@ from understudy.data.encoding.fine import may_spike
 from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.models.tables.merged_levels import level_count, most_bins
-from understudy.models.tables.presence import presence_name
 from understudy.models.tables.smooth_laws import Counted
 from understudy.models.tables.spikes import chosen_spikes, named_spikes
 from understudy.models.tables.trees import Trees, TreesRead, levels_counted, runs_of
@@ -221,6 +220,8 @@ class Gram(Study[TableRows]):
                 '"intersection".',
                 effect=Effect.NOTHING_CHARGED,
             )
+        from understudy.models.tables.presence import presence_name
+
         for holder in self.schemas:
             if presence_name(holder) in joint.names:
                 raise ConfigError(
