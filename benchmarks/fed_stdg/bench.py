@@ -50,6 +50,7 @@ from understudy.evaluate.utility.series import (
 )
 from understudy.models.nets.autoencoder import Rwae
 from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.papers.fed_stdg import protocol as fed_stdg
 from understudy.runs.federation import Federation
 
@@ -164,6 +165,10 @@ def _draw(
         }
     if job["epsilon_round"]:
         settings["epsilon"] = job["epsilon_round"]
+    if method == "SignDS-E":  # as many indices as SignDS-M, whatever share is left
+        with_m = fed_stdg.Config(**settings | METHODS["SignDS-M"])
+        dims = with_m.network_for(common_rule({"people": data.people.schema})).size
+        settings["chosen"] = with_m.local(dims).chosen
     settings |= more
     if job["poison"]:
         settings["poison"] = {"kind": job["poison"], "share": 0.2}

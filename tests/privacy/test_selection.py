@@ -24,6 +24,7 @@ from understudy.privacy.local.selection import (
     Ps,
     RateDecay,
     SubMds,
+    largest_naive_size,
     largest_size,
 )
 from understudy.privacy.noise.rng import SecureRng
@@ -163,6 +164,23 @@ def test_the_largest_size_is_that_of_a_search_through_all(epsilon, share):
         else:
             with pytest.raises(ConfigError, match="out of reach"):
                 largest_size(dims=dims, top=top, epsilon=epsilon, share=share)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.55, 0.8, 0.95, 1.0])
+@pytest.mark.parametrize("epsilon", [0.5, 4.0, 8.0, 30.0])
+def test_the_largest_naive_size_is_that_of_a_search_through_all(epsilon, share):
+    for dims, top in ((12, 5), (40, 30), (60, 3), (1000, 50)):
+        shares = [
+            Naive(dims=dims, top=top, chosen=h, epsilon=epsilon).share
+            for h in range(1, top + 1)
+        ]
+        sizes = [h for h, reached in enumerate(shares, start=1) if reached >= share]
+        arguments = {"dims": dims, "top": top, "epsilon": epsilon, "share": share}
+        if sizes:
+            assert largest_naive_size(**arguments) == max(sizes)
+        else:
+            with pytest.raises(ConfigError, match="out of reach"):
+                largest_naive_size(**arguments)
 
 
 def test_no_size_has_more_hits_than_the_bound_that_ends_the_search():

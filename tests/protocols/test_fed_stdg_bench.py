@@ -66,6 +66,14 @@ def test_a_cell_states_the_price_of_a_report_and_of_the_run() -> None:
 
 
 @pytest.mark.usefixtures("short")
+def test_even_shares_of_epsilon_pay_for_as_many_indices_as_em_mds_sends() -> None:
+    for price, indices in ((2.0, 1), (8.0, 2)):
+        for method in ("SignDS-E", "SignDS-M"):
+            row = BENCH["measure"](job(method=method, epsilon_round=price))
+            assert row["indices"] == indices
+
+
+@pytest.mark.usefixtures("short")
 def test_liars_and_the_references_are_cells_like_any_other() -> None:
     for method, poison in (("FL", "flip"), ("central", ""), ("real", "")):
         row = BENCH["measure"](job(method=method, poison=poison))

@@ -310,14 +310,35 @@ def largest_size(*, dims: int, top: int, epsilon: float, share: float) -> int:
     for chosen in range(min(top, int(epsilon / (2 * excess**2))), 0, -1):
         if _best(_chance(dims, top, chosen), epsilon).expected_hits >= share * chosen:
             return chosen
-    needed = (
-        math.log(share / (1 - share) * (dims - top) / top) if share < 1 else math.inf
-    )
     raise ConfigError(
         f"share={share:g} is out of reach: at epsilon={epsilon:g} an index out of "
         f"{dims} is in the top {top} with a probability of {single:.4g} at most. It "
-        f"takes epsilon={needed:.4g}, or a smaller share."
+        f"takes epsilon={_single_epsilon(dims, top, share):.4g}, or a smaller share."
     )
+
+
+def largest_naive_size(*, dims: int, top: int, epsilon: float, share: float) -> int:
+    """The most indices of which an expected `share` still lies in the top set where
+    each is drawn by itself under ε/h.
+
+    Edges: as `largest_size`.
+    """
+    if share <= top / dims:
+        return largest_size(dims=dims, top=top, epsilon=epsilon, share=share)
+    most = min(top, int(epsilon / _single_epsilon(dims, top, share)) + 1)
+    for chosen in range(most, 1, -1):
+        if Ps(dims=dims, top=top, epsilon=epsilon / chosen).share >= share:
+            return chosen
+    # one index of EM-MDS is one of PS; that it is out of reach is said there
+    largest_size(dims=dims, top=top, epsilon=epsilon, share=share)
+    return 1
+
+
+def _single_epsilon(dims: int, top: int, share: float) -> float:
+    """The ε at which one index lies in the top set with this probability."""
+    if share >= 1:
+        return math.inf
+    return math.log(share / (1 - share) * (dims - top) / top)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,7 @@ from understudy.privacy.local.selection import (
     Proportional,
     Ps,
     SubMds,
+    largest_naive_size,
     largest_size,
 )
 from understudy.privacy.noise import FastRng, Rng
@@ -218,7 +219,8 @@ class Reporting(Declared):
         kind: Any = {**SELECTION, **ESTIMATION, "none": NoMechanism}[self.reporter]
         wants = [one.name for one in fields(kind) if one.init]
         if "chosen" in wants:
-            arguments["chosen"] = self.chosen or largest_size(
+            search = largest_naive_size if kind is Naive else largest_size
+            arguments["chosen"] = self.chosen or search(
                 dims=dims, top=top, epsilon=epsilon, share=self.share
             )
         mechanism: Reporter = kind(
