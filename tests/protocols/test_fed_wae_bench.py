@@ -89,3 +89,32 @@ def test_a_sheet_holds_64_images(load_bench: Callable[..., ModuleType]) -> None:
     load_bench("fed_wae", "sheets").draw_all(
         Path("none"), device="cpu", quick=True, out=Path("none"), settings={}
     )
+
+
+def test_shadow_models_of_the_benchmark_find_copies_and_state_what_was_learned(
+    load_bench: Callable[..., ModuleType],
+) -> None:
+    shadows = load_bench("fed_wae", "shadows")
+    cell = {
+        "dataset": "toy",
+        "method": "copies",
+        "epsilon": "",
+        "seed": 0,
+        "data": None,
+        "rows": 60,
+        "clients_per_round": 10,
+        "steps": 2,
+        "targets": 6,
+        "shadows": 8,
+        "tested": 12,
+        "machine": "here",
+    }
+    copied = shadows.measure(cell)
+    assert set(copied) == set(shadows.FIELDS)
+    assert copied["avd2"] == 0
+    assert copied["p"] < 0.05
+    private = shadows.measure(
+        cell | {"method": "DP-Fed-WAE, once", "epsilon": 8.0, "shadows": 4, "tested": 4}
+    )
+    assert private["avd2"] > 0
+    assert private["p"] > 0.01
