@@ -89,7 +89,7 @@ MODELS = ("mlp", "boosting")
 FIGURES = (
     *publication.scoped(("avd2", "avd3", "avd4", "cmd")),
     *strong_pairs.FIGURES,
-    *publication.downstream(MODELS, ("acc", "f1", "auc")),
+    *publication.downstream(MODELS, ("acc", "f1", "brier", "auc")),
 )
 
 

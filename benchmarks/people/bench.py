@@ -16,9 +16,9 @@
 - Without privacy: independent columns, a bootstrap of all rows, and a subsample of so
   many rows ("50 rows", …): what a distance is worth in plain rows.
 
-Columns: `avd2`, `avd3` mean distance of 2- and 3-way tables (0 is equal); `auc`,
-`auc_mlp` of boosting and of an MLP that were trained on synthetic rows and tested on
-real ones; `bytes` that all people sent together; `seconds` of the whole run.
+Columns: `avd2`, `avd3` mean distance of 2- and 3-way tables (0 is equal); `auc`, `f1`,
+`brier` of boosting, and with `_mlp` of an MLP, that were trained on synthetic rows and
+tested on real ones; `bytes` that all people sent together; `seconds` of the whole run.
 """
 
 import argparse
@@ -36,7 +36,7 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 import numpy as np
 import pandas as pd
-from people_figures import figures
+from people_figures import SCORES, figures
 from people_tables import DATASETS, Data, load
 
 from common.grid import Grid, by_text, grid_options
@@ -69,8 +69,8 @@ FIELDS = [
     "seed",
     "avd2",
     "avd3",
-    "auc",
-    "auc_mlp",
+    *SCORES,
+    *(f"{score}_mlp" for score in SCORES),
     "bytes",
     "seconds",
 ]

@@ -42,7 +42,7 @@ KINDS = ("random", "one cell")
 SHARES = (0.0, 0.01, 0.05, 0.2)
 KEY = ("dataset", "epsilon_total", "kind", "share", "expected", "seed")
 GRID = Grid(
-    fields=[*KEY, "people", "avd2", "avd3", "auc", "voted", "real"],
+    fields=[*KEY, "people", "avd2", "avd3", "auc", "f1", "brier", "voted", "real"],
     key=KEY,
     order=by_text(*KEY),
 )

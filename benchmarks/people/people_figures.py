@@ -14,6 +14,8 @@ from understudy.evaluate.utility.downstream import (
 )
 from understudy.evaluate.utility.marginals import Marginals
 
+SCORES = ("auc", "f1", "brier")
+
 
 def figures(
     data: Data, rows: pd.DataFrame, models: tuple[str, ...]
@@ -32,7 +34,7 @@ def figures(
         for codes in (made, test)
     )
     score = partial(classification_scores, test_rows.target)
-    for model, name in (("boosting", "auc"), ("mlp", "auc_mlp")):
+    for model, suffix in (("boosting", ""), ("mlp", "_mlp")):
         if model in models:
             sizes = [codec.sizes[column] for column in rest]
             scores, *_ = score_model(
@@ -44,7 +46,7 @@ def figures(
                 0,
                 score,
             )
-            out[name] = scores["auc"]
+            out |= {f"{name}{suffix}": scores[name] for name in SCORES}
     return {
         name: round(float(value), 4)
         for name, value in out.items()

@@ -11,9 +11,10 @@ ks                   the largest difference of two columns' distribution functio
                      numbers, mean of the columns
 """
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from rival_tables import impossible_share
 
 from common.public_tables import Public
@@ -22,7 +23,6 @@ from understudy.data.encoding.codec import Codec
 from understudy.data.encoding.values import numbers_of
 from understudy.evaluate.utility.downstream import (
     Examples,
-    Scores,
     classification_scores,
     score_model,
 )
@@ -63,12 +63,7 @@ def measured(
         for codes in (fake, test)
     )
 
-    def score(odds: NDArray[np.floating]) -> Scores:
-        truth = np.eye(odds.shape[1])[held.target]
-        return classification_scores(held.target, odds) | {
-            "brier": float(((odds - truth) ** 2).sum(1).mean() / 2)
-        }
-
+    score = partial(classification_scores, held.target)
     for model in MODELS:
         scores, *_ = score_model(
             model, train, held.features, sizes, codec.sizes[place], seed, score

@@ -28,11 +28,11 @@ from understudy.data.kinds import ARRAYS, SERIES, ArraySchema, read_rows
 from understudy.data.reading.files import Source
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.neighbours import neighbourhood
-from understudy.evaluate.figure import Figure, FigureKey
+from understudy.evaluate.figure import Figure
 from understudy.evaluate.utility import visits
 from understudy.evaluate.utility.distance import Attacked
 from understudy.evaluate.utility.downstream import (
-    SCORES,
+    absent_figures,
     classification_scores,
     difference_deviations,
     tstr_figures,
@@ -166,8 +166,8 @@ def evaluate_images(
     epochs: int = 5,
     seed: int = 0,
 ) -> tuple[Figure, ...]:
-    """Accuracy, balanced accuracy, macro-F1 and AUC of `small_cnn`, named like
-    `tstr_cnn_acc`.
+    """Accuracy, balanced accuracy, macro-F1, Brier's score and AUC of `small_cnn`:
+    `tstr_cnn_acc` and so on.
     """
     whole(classes=classes, rows=rows, epochs=epochs)
     rng = np.random.default_rng([seed, 0])
@@ -178,11 +178,7 @@ def evaluate_images(
     ]
     reason = _untrainable_reason(*sets)
     if reason:
-        names = (
-            FigureKey("tstr", part="cnn", score=score)
-            for score in SCORES["classification"]
-        )
-        return tuple(Figure.absent(name, reason, better="higher") for name in names)
+        return absent_figures(reason, models=("cnn",), classes=classes)
     samples = [
         (x[pick], y[pick]) for x, y in sets for pick in [rng.permutation(len(x))[:rows]]
     ]

@@ -8,12 +8,12 @@ figure stands between a naive guess (the class shares or the mean of the real tr
 rows) and TRTR.
 Differs from the papers: multi-class AUC is one class against the rest, averaged over
 the classes that the test rows hold (the thesis averages pairs of classes); balanced
-accuracy, macro-F1 and regression besides; both trainings use at most `rows` rows, drawn
-by the seed; the MLP stops early on a tenth of its rows from 5,000 rows on; gradient
-boosting grows about 100 trees in all, not per class. Features: level numbers for trees
-(missing is the last level), indicators of all levels for the others. Accuracy and AUC
-carry the standard deviation of TSTR − TRTR over test rows (DeLong et al., Biometrics
-1988).
+accuracy, macro-F1, Brier's score and regression besides; both trainings use at most
+`rows` rows, drawn by the seed; the MLP stops early on a tenth of its rows from 5,000
+rows on; gradient boosting grows about 100 trees in all, not per class. Features: level
+numbers for trees (missing is the last level), indicators of all levels for the others.
+Accuracy and AUC carry the standard deviation of TSTR − TRTR over test rows (DeLong et
+al., Biometrics 1988).
 
 Edges: a class that the synthetic rows lack gets probability 0; a single class is
 predicted always; a constant real target, no features or too few rows → figures with a
@@ -51,7 +51,7 @@ ON_INDICATORS = ("mlp", "linear")
 # rows from which a tenth of them says reliably when the MLP no longer improves
 EARLY_STOPPING_ROWS = 5_000
 SCORES = {
-    "classification": ("acc", "bal_acc", "f1", "auc"),
+    "classification": ("acc", "bal_acc", "f1", "brier", "auc"),
     "regression": ("r2", "mae"),
 }
 
@@ -150,21 +150,26 @@ def absent_figures(
         for model in models
         for score in scores
     ]
-    return tuple(Figure.absent(key, reason, better=_better(key.score)) for key in names)
+    return tuple(
+        Figure.absent(key, reason, better=better_when(key.score)) for key in names
+    )
 
 
 def classification_scores(
     truth: NDArray[np.integer[Any]], probabilities: NDArray[np.floating[Any]]
 ) -> Scores:
-    """Accuracy, balanced accuracy, macro-F1 and AUC of class probabilities, (rows,
-    classes).
+    """Accuracy, balanced accuracy, macro-F1, Brier's score and AUC of class
+    probabilities, (rows, classes). Brier's is half the squared error of a row's
+    probabilities: 0 to 1, with two classes (p − y)².
     """
     guess = probabilities.argmax(axis=1)
     classes = np.unique(truth)
+    happened = np.arange(probabilities.shape[1]) == truth[:, None]
     scores: Scores = {
         "acc": float(accuracy_score(truth, guess)),
         "bal_acc": float(recall_score(truth, guess, labels=classes, average="macro")),
         "f1": float(f1_score(truth, guess, average="macro")),
+        "brier": float(np.square(probabilities - happened).sum(1).mean() / 2),
     }
     if len(classes) < 2:
         return scores | {"auc": "the test rows hold only one class."}
@@ -398,7 +403,7 @@ def tstr_figures(
     figures = []
     for score, value in tstr.items():
         key = FigureKey("tstr", part=model, score=score)
-        better = _better(score)
+        better = better_when(score)
         if isinstance(value, str):
             figures.append(Figure.absent(key, value, better=better))
             continue
@@ -421,8 +426,8 @@ def tstr_figures(
     return figures
 
 
-def _better(score: str) -> Better:
-    return "lower" if score == "mae" else "higher"
+def better_when(score: str) -> Better:
+    return "lower" if score in ("brier", "mae") else "higher"
 
 
 def _first_line(message: object) -> str:
