@@ -269,7 +269,7 @@ def short_fits() -> Iterator[None]:
     from understudy.generators.generator import Generator
     from understudy.models.moments import released
     from understudy.models.offered import OfferedGram
-    from understudy.models.tables import smooth_laws
+    from understudy.models.tables import law_fit, smooth_laws
     from understudy.models.tables import target as target_effects
     from understudy.protocols.aggregators.protocol import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
@@ -284,7 +284,7 @@ def short_fits() -> Iterator[None]:
     changed |= {OfferedGram.added: few, Generator.classifier: {"rows": 2_000}}
     changed |= {target_effects.with_effects: {"rows": 1_000}}
     changed |= {smooth_laws.smooth_laws: {"looks": 1}}
-    changed |= {smooth_laws._Systems.least: {"steps": 4}}
+    changed |= {law_fit.Systems.least: {"steps": 4}}
     with pytest.MonkeyPatch.context() as patch:
         for function, defaults in changed.items():
             for name, value in defaults.items():
@@ -446,9 +446,9 @@ def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     was released first is read in a few steps.
     """
     from understudy.evaluate.audit import auditing, bounds
-    from understudy.models.tables import smooth_laws
+    from understudy.models.tables import law_fit, smooth_laws
 
     monkeypatch.setitem(smooth_laws.smooth_laws.__kwdefaults__, "looks", 1)
-    monkeypatch.setitem(smooth_laws._Systems.least.__kwdefaults__, "steps", 4)
+    monkeypatch.setitem(law_fit.Systems.least.__kwdefaults__, "steps", 4)
     monkeypatch.setattr(auditing, "MIN_TRIALS", 10)
     monkeypatch.setattr(bounds, "_LOG_NOISE_WIDTH", 0.25)

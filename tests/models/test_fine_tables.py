@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from understudy.models.simplex import to_simplex
-from understudy.models.tables import smooth_laws
+from understudy.models.tables import law_ends
 from understudy.models.tables.fine_tables import (
     Tree,
     fine_tables,
@@ -280,7 +280,7 @@ def test_a_long_tail_has_no_end(
     far = int(1_024 * 1.5 / exponent)  # of 4 powers of ten: 3.2 % are beyond
     assert float(found[far:].sum()) == pytest.approx(float(beyond[far]), rel=0.2)
     # no end is looked for
-    monkeypatch.setattr(smooth_laws, "_ENDS", smooth_laws.EndSettings(past=0.0))
+    monkeypatch.setattr(law_ends, "_ENDS", law_ends.EndSettings(past=0.0))
     assert torch.equal(
         fine_table(layers, 16, noise=56.0, total=6_000.0, edges=edges), found
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.models.tables import smooth_laws
+from understudy.models.tables import law_fit, smooth_laws
 from understudy.models.tables import target as target_effects
 
 OF_THE_ALIGNMENT = {"test_alignment_protocol.py"}
@@ -23,7 +23,7 @@ def few_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {
         target_effects.with_effects: {"rows": 1_000},
         smooth_laws.smooth_laws: {"looks": 1},
-        smooth_laws._Systems.least: {"steps": 4},
+        law_fit.Systems.least: {"steps": 4},
     }
     for function, defaults in few.items():
         for name, value in defaults.items():

@@ -55,9 +55,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from understudy.models.tables.evidence import CLEAR
 from understudy.models.tables.given_rules import TINY
 from understudy.models.tables.priors import with_margins
-from understudy.models.tables.smooth_laws import CLEAR
 
 _CLEARLY = 10.0  # in log-likelihood: a pair's gain by a floor
 _READY = 3.0  # times its odds: in a pair near a function, what may be empty is

@@ -33,9 +33,10 @@ import torch
 from torch import Tensor
 
 from understudy.models.simplex import to_simplex
-from understudy.models.tables.smooth_laws import Counted, Ordered, smooth_laws
+from understudy.models.tables.evidence import CLEAR
+from understudy.models.tables.ordered_counts import Counted, Ordered
+from understudy.models.tables.smooth_laws import smooth_laws
 
-_CLEAR = 3.0  # deviations of its noise by which a node's count stands out
 _ROUNDS = 3  # of looking for what stands out of its siblings, or of a smooth law
 _UNLIKE = 0.5  # of what a smooth law expects in a node, so much it may be off by
 # children of other parents that tell as much of how many stand out as a parent's own
@@ -342,7 +343,7 @@ def _standing_out(
     """Counts that stand out of the noise, and the rest of the people evenly on all
     others.
     """
-    seen = counts > _CLEAR * noise
+    seen = counts > CLEAR * noise
     rest = people - float(counts[seen].sum())
     if rest <= 0 or bool(seen.all()):
         return to_simplex(counts[None], counts.new_tensor([people]))[0]

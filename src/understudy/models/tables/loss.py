@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from understudy.ground.errors import ConfigError
+from understudy.models.tables.evidence import CLEAR
 from understudy.models.tables.given_rules import Ruled, Rules, Tie, blocks_of, put
 from understudy.models.tables.noisy_tables import RESOLUTION, NoisyMarginals, most_of
-from understudy.models.tables.smooth_laws import CLEAR
 
 # least and most weight of a table's squares: their mean, over the noise's
 _STRESS = (0.1, 3.0)

@@ -30,7 +30,7 @@ from understudy.data.encoding.codec import MOST_SPIKES
 from understudy.data.encoding.fine import clipped, may_spike
 from understudy.data.encoding.values import Codes, Floats, Places, codes_of, numbers_of
 from understudy.ground.errors import Effect, MessageError
-from understudy.models.tables.smooth_laws import CLEAR
+from understudy.models.tables.evidence import CLEAR
 from understudy.models.tables.trees import Trees, TreesRead
 
 # values of a digit, and remainders of places: all digits of one number have the same
@@ -41,7 +41,6 @@ _MOST = MOST_SPIKES // _COLOURS
 _AROUND = 4
 # deviations by which a column's largest cell stands out, and others do
 _LARGEST = 4.5
-_SEEN = 3.0
 _SAME = 4.0  # deviations by which the same people's counts differ
 _CANDIDATES = 3  # values of each digit, those with the largest counts
 _LIKELIER = 3.0  # in log-likelihood: of a number over none, and over the second

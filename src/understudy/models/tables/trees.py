@@ -32,13 +32,14 @@ from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Schema
 from understudy.ground.errors import Effect, MessageError
 from understudy.models.simplex import to_simplex
+from understudy.models.tables.evidence import CLEAR
 from understudy.models.tables.fine_tables import (
     Tree,
     fine_tables,
     layer_sizes,
     layers_of,
 )
-from understudy.models.tables.smooth_laws import CLEAR, Counted
+from understudy.models.tables.ordered_counts import Counted
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ from understudy.data.visits import SeveralLayout, VisitCodes, VisitLayout, count
 from understudy.data.visits.counts import AHEAD, Block
 from understudy.ground.check import positive, whole
 from understudy.models.kernels.clients import Adam
+from understudy.models.tables.evidence import CLEAR
 from understudy.models.tables.fit_gram import Watch
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.noisy_tables import NoisyMarginals, forbidden, read_tables
-from understudy.models.tables.smooth_laws import CLEAR
 from understudy.models.timing import UNIT, unit_seconds
 from understudy.models.visits.chains import MixtureOfChains, Numbers
 from understudy.models.visits.together import ChainsTogether, TogetherTables

@@ -37,7 +37,7 @@ from understudy.data.encoding.fine import may_spike
 from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, Effect, MessageError
 from understudy.models.tables.merged_levels import level_count, most_bins
-from understudy.models.tables.smooth_laws import Counted
+from understudy.models.tables.ordered_counts import Counted
 from understudy.models.tables.spikes import chosen_spikes, named_spikes
 from understudy.models.tables.trees import Trees, TreesRead, levels_counted, runs_of
 from understudy.privacy.accounts.budget import Budget

@@ -382,7 +382,7 @@ def fine_tables(measurements: Measurements) -> dict[str, Tensor]:
 
 
 def _fine_tables(measurements: Measurements) -> dict[str, Tensor]:
-    from understudy.models.tables.smooth_laws import Counted
+    from understudy.models.tables.ordered_counts import Counted
 
     stage = cast(FineCells, measurements.stage("fine"))
     tables = dict[str, Tensor]()
