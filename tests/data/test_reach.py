@@ -38,7 +38,7 @@ from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.ground.errors import SchemaError
 from understudy.models.simplex import to_simplex
-from understudy.models.tables.fine_tables import layer_sizes
+from understudy.models.tables.ordered_counts import layer_sizes
 from understudy.models.tables.trees import Trees, runs_of
 
 KINDS: list[Binned] = [

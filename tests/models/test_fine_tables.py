@@ -14,9 +14,8 @@ from understudy.models.tables import law_ends
 from understudy.models.tables.fine_tables import (
     Tree,
     fine_tables,
-    layer_sizes,
-    layers_of,
 )
+from understudy.models.tables.ordered_counts import layer_sizes, layers_of
 
 
 def fine_table(layers: Sequence[torch.Tensor], fan: int, **more: Any) -> torch.Tensor:

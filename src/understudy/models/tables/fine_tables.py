@@ -34,7 +34,7 @@ from torch import Tensor
 
 from understudy.models.simplex import to_simplex
 from understudy.models.tables.evidence import CLEAR
-from understudy.models.tables.ordered_counts import Counted, Ordered
+from understudy.models.tables.ordered_counts import Counted, Ordered, children_of
 from understudy.models.tables.smooth_laws import smooth_laws
 
 _ROUNDS = 3  # of looking for what stands out of its siblings, or of a smooth law
@@ -59,26 +59,6 @@ _POWER = 6.0
 _PART = 0.02  # of all people, at most: tables of 500 people are hardly cut
 _NOBODY = 1e-6  # deviations of people, as rounding leaves them
 _AMONG = 2.0  # times those cut off: among so many before the end they are put
-
-
-def layer_sizes(leaves: int, fan: int) -> list[int]:
-    """How many nodes each layer has, from the top: up to 2 `fan`, then `fan` times as
-    many, and at last the leaves.
-    """
-    sizes = [leaves]
-    while sizes[0] > 2 * fan:
-        sizes.insert(0, -(-sizes[0] // fan))
-    return sizes
-
-
-def layers_of(counts: Tensor, fan: int) -> list[Tensor]:
-    """The tree above these leaves (leaves,): the count of each node, layer by layer
-    from the top.
-    """
-    layers = [counts]
-    for size in reversed(layer_sizes(len(counts), fan)[:-1]):
-        layers.insert(0, _children(layers[0], size, fan, 0).sum(1))
-    return layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,20 +170,20 @@ def _by_counts(
     for depth in range(len(layers) - 2, -1, -1):
         # of the children's sum, in units of one count's
         below = fan * variances[depth + 1]
-        sums = _children(means[depth + 1], len(means[depth]), fan, 0).sum(1)
+        sums = children_of(means[depth + 1], len(means[depth]), fan, 0).sum(1)
         means[depth] = (below * means[depth] + sums) / (1 + below)
         variances[depth] = below / (1 + below)
-        expected.insert(0, _children(expected[0], len(means[depth]), fan, 0).sum(1))
+        expected.insert(0, children_of(expected[0], len(means[depth]), fan, 0).sum(1))
     nodes = law.new_tensor([total])
     out = torch.zeros(1, dtype=torch.bool)
     for layer, variance, smooth in zip(means, variances, expected, strict=True):
         size = len(layer) if len(nodes) == 1 and layer is means[0] else fan
         counted, even = (
-            _children(part, len(nodes), size, empty)
+            children_of(part, len(nodes), size, empty)
             for part, empty in ((layer, -torch.inf), (smooth, 0))
         )
         shared = (
-            _children(
+            children_of(
                 spikes if layer is means[-1] else torch.zeros(len(layer)),
                 len(nodes),
                 size,
@@ -212,7 +192,7 @@ def _by_counts(
             > 0
         )
         ended = (smooth.cumsum(0) == 0) | (smooth.flip(0).cumsum(0).flip(0) == 0)
-        past = _children(ended, len(nodes), size, True)
+        past = children_of(ended, len(nodes), size, True)
         drawn, standing = _drawn_to_law(
             counted,
             nodes,
@@ -348,15 +328,3 @@ def _standing_out(
     if rest <= 0 or bool(seen.all()):
         return to_simplex(counts[None], counts.new_tensor([people]))[0]
     return torch.where(seen, counts, rest / float((~seen).sum()))
-
-
-def _children(
-    layer: Tensor,
-    parents: int,
-    fan: int,
-    empty: float | bool,
-) -> Tensor:
-    """A layer by its parents, (parents, fan); the last parent may have fewer."""
-    padded = layer.new_full((parents * fan,), empty)
-    padded[: len(layer)] = layer
-    return padded.view(parents, fan)

@@ -139,3 +139,35 @@ def neighbours(leaves: Floats, each_side: int = 4) -> Floats:
     """Each leaf's people amid those of so many leaves to each side: (leaves, …)."""
     padded = np.pad(leaves, each_side)
     return np.lib.stride_tricks.sliding_window_view(padded, 2 * each_side + 1)
+
+
+def layer_sizes(leaves: int, fan: int) -> list[int]:
+    """How many nodes each layer has, from the top: up to 2 `fan`, then `fan` times as
+    many, and at last the leaves.
+    """
+    sizes = [leaves]
+    while sizes[0] > 2 * fan:
+        sizes.insert(0, -(-sizes[0] // fan))
+    return sizes
+
+
+def layers_of(counts: Tensor, fan: int) -> list[Tensor]:
+    """The tree above these leaves (leaves,): the count of each node, layer by layer
+    from the top.
+    """
+    layers = [counts]
+    for size in reversed(layer_sizes(len(counts), fan)[:-1]):
+        layers.insert(0, children_of(layers[0], size, fan, 0).sum(1))
+    return layers
+
+
+def children_of(
+    layer: Tensor,
+    parents: int,
+    fan: int,
+    empty: float | bool,
+) -> Tensor:
+    """A layer by its parents, (parents, fan); the last parent may have fewer."""
+    padded = layer.new_full((parents * fan,), empty)
+    padded[: len(layer)] = layer
+    return padded.view(parents, fan)

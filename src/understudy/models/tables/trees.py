@@ -33,13 +33,7 @@ from understudy.data.schema import Schema
 from understudy.ground.errors import Effect, MessageError
 from understudy.models.simplex import to_simplex
 from understudy.models.tables.evidence import CLEAR
-from understudy.models.tables.fine_tables import (
-    Tree,
-    fine_tables,
-    layer_sizes,
-    layers_of,
-)
-from understudy.models.tables.ordered_counts import Counted
+from understudy.models.tables.ordered_counts import Counted, layer_sizes, layers_of
 
 
 @dataclass(frozen=True)
@@ -282,6 +276,9 @@ class TreesRead:
         """From every group's nodes and the deviation of their noise; `people` where
         their number is known; `also` what else was counted, by column.
         """
+        # holders count trees, and do not read them
+        from understudy.models.tables.fine_tables import Tree, fine_tables
+
         split = [
             group.split(nodes.double())
             for group, nodes in zip(trees, sums, strict=True)
