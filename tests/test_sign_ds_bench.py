@@ -56,3 +56,19 @@ def test_shares_are_between_the_random_one_and_one(
     committed = Path(shares.__file__).with_name("shares.csv").read_text().splitlines()
     assert lines == committed[1:]
     assert all(0.1 < float(line.split(",")[-1]) < 1 for line in lines)
+
+
+def test_a_start_from_public_rows_is_ahead_and_the_rows_are_not_tested_on(
+    load_bench: Callable[..., ModuleType],
+) -> None:
+    public = load_bench("sign_ds", "public")
+    plain, begun = (
+        public.measure(JOB | {"method": public.METHOD, "public_rows": rows})
+        for rows in (0, 100)
+    )
+    assert set(plain) == set(begun) == set(public.FIELDS)
+    assert plain["start"] < 0.3 < 0.7 < begun["start"]
+    bench = load_bench("sign_ds")
+    _, test, _ = bench.load("digits", Path(), 0)
+    apart, rest = bench.set_apart(test, 100, 0)
+    assert (len(apart.rows), len(apart.rows) + len(rest.rows)) == (100, len(test.rows))

@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
+import torch
 from sklearn.datasets import load_digits
 
 from common.grid import Grid, by_text, grid_options
@@ -139,12 +141,34 @@ def deal(
     return people, test, len(order) // 10
 
 
+def set_apart(
+    test: Population, rows: int, seed: int
+) -> tuple[Population | None, Population]:
+    """So many of the held-out rows as public ones, and the rest."""
+    if not rows:
+        return None, test
+    order = torch.from_numpy(
+        np.random.default_rng((seed, 1)).permutation(len(test.rows))
+    )
+    public, rest = (
+        replace(
+            test,
+            rows=test.rows[part],
+            codes=test.codes[part],
+            starts=torch.tensor([0, len(part)]),
+        )
+        for part in (order[:rows], order[rows:])
+    )
+    return public, rest
+
+
 def run(job: dict[str, Any]) -> tuple[Result, int, float]:
     """The run of a job, how many clients took part in a round, and its seconds."""
     task, method, seed, rounds = (
         job[key] for key in ("task", "method", "seed", "rounds")
     )
     people, test, clients = load(task, job["data"], seed)
+    public, test = set_apart(test, job.get("public_rows", 0), seed)
     clients_per_round = min(job.get("clients_per_round", 250), clients)
     max_reports = math.ceil(rounds * clients_per_round / clients * 1.5) + 10
     price = {} if method == "non-private" else {"epsilon": job["epsilon"]}
@@ -158,6 +182,7 @@ def run(job: dict[str, Any]) -> tuple[Result, int, float]:
         "sign-ds",
         federation,
         holdout=test,
+        public=public,
         model=TASKS[task],
         rounds=rounds,
         clients_per_round=clients_per_round,

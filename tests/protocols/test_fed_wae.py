@@ -231,7 +231,7 @@ def test_pretraining_begins_from_public_rows_or_from_even_ones() -> None:
     assert even.filter(like="x").mean().sub(0.5).abs().max() < 0.15
     assert even["letter"].value_counts(normalize=True).sub(1 / 3).abs().max() < 0.15
     with pytest.raises(ConfigError, match="takes no public rows"):
-        train("sign-ds", federation, public=public, epsilon=1.0)
+        train("lopub", federation, public=public, epsilon_total=1.0)
 
 
 def test_images_come_out_as_images(tmp_path: Path) -> None:

@@ -185,6 +185,41 @@ def test_the_server_takes_gamma_times_the_sum_of_the_signs() -> None:
     torch.testing.assert_close(model.weights, start + 0.05 * by_hand)
 
 
+def test_public_rows_are_begun_from_and_cost_nobody_anything() -> None:
+    still = SMALL | {"rounds": 1, "max_reports": 1, "global_rate": 1e-9}
+    tested = blobs(50, seed=3)
+    learned, plain = (
+        train("sign-ds", hosts(blobs(9), budget=Budget(6.0, 0.0)), **still | more)
+        for more in (
+            {"public": blobs(200, seed=2), "holdout": tested},
+            {"holdout": tested},
+        )
+    )
+    accuracies = [
+        result.model.card["history"][-1]["accuracy"] for result in (learned, plain)
+    ]
+    assert accuracies[0] > 0.9 > accuracies[1]
+    assert learned.privacy.epsilon() == plain.privacy.epsilon() == 2.0
+    assert learned.model.card["public_rows"] == 800
+    assert "public_rows" not in plain.model.card
+
+
+def test_public_rows_of_a_table_are_read_by_its_schema_or_refused() -> None:
+    frame, schema = toy(rows=60, seed=0, person=None)
+    federation = Federation.rehearsal(
+        {"host": frame}, {"host": schema}, budget=Budget(6.0, 0.0), seed=0
+    )
+    settings = SMALL | {"rounds": 1, "max_reports": 1, "target": "smoker"}
+    public, _ = toy(rows=30, seed=1, person=None)
+    result = train("sign-ds", federation, public=public, **settings)
+    assert result.model.card["public_rows"] == 30
+    with pytest.raises(ConfigError) as error:
+        train("sign-ds", federation, public={"rows": public}, **settings)
+    assert error.value.effect is Effect.NOTHING_CHARGED
+    with pytest.raises((ConfigError, SchemaError)):
+        train("sign-ds", federation, public=blobs(5), **settings)
+
+
 def begun(population: Population, **settings: Any) -> Any:
     """A party that has begun, with an infinite budget."""
     federation = hosts(population, budget=FREE)

@@ -47,7 +47,7 @@ from understudy.runs.federation import (
     Federation,
     Holder,
     HolderSource,
-    open_holdout,
+    open_classified,
     open_ledger,
     open_public,
     open_sources,
@@ -80,7 +80,7 @@ def train(
 ) -> Result:
     """Train `protocol` over the federation. With a folder, checkpoints go there and a
     run can be resumed. `holdout` are public rows on which a classifier is tested while
-    it trains, `public` ones from which an autoencoder may begin; they cost nobody
+    it trains, `public` ones from which a network may begin; they cost nobody
     anything. `gram` is one name for tables, images and series
     (`registry.resolve_protocol`).
     """
@@ -154,15 +154,20 @@ def open_public_rows(
             raise ConfigError(
                 f"{protocol} takes no holdout.", effect=Effect.NOTHING_CHARGED
             )
-        opened["holdout"] = open_holdout(
-            holdout, next(iter(schemas.values())), config.target
+        opened["holdout"] = open_classified(
+            holdout, next(iter(schemas.values())), config.target, "holdout"
         )
     if public is not None:
         if not record.public_rows:
             raise ConfigError(
                 f"{protocol} takes no public rows.", effect=Effect.NOTHING_CHARGED
             )
-        opened["public"] = open_public(public, next(iter(schemas.values())))
+        described = next(iter(schemas.values()))
+        opened["public"] = (
+            open_classified(public, described, config.target, "public rows")
+            if record.artefact == "model"
+            else open_public(public, described)
+        )
     return opened
 
 

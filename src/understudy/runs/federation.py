@@ -389,25 +389,28 @@ def load_schemas(schemas: Schemas) -> dict[str, PublicSchema]:
     }
 
 
-def open_holdout(
-    holdout: HolderSource, described: PublicSchema | Features, target: str | None
+def open_classified(
+    rows: HolderSource,
+    described: PublicSchema | Features,
+    target: str | None,
+    name: str,
 ) -> Population:
-    """Public rows to test on, read as the parties read theirs; each row stands for
-    itself.
+    """Public rows with their classes, to begin from or to test on, read as the parties
+    read theirs; each row stands for itself.
     """
-    if isinstance(holdout, Population):
-        return holdout
+    if isinstance(rows, Population):
+        return rows
     if (
-        _READ.holds(holdout)
-        or isinstance(holdout, NoRows | Mapping)
+        _READ.holds(rows)
+        or isinstance(rows, NoRows | Mapping)
         or not (TABLE.describes(described) and target)
     ):
         raise ConfigError(
-            "holdout must be a population, as the parties' rows are.",
+            f"{name} must be a population, as the parties' rows are.",
             effect=Effect.NOTHING_CHARGED,
         )
     return Population.from_table(
-        read_table(holdout, replace(described, person=None)), target
+        read_table(rows, replace(described, person=None)), target
     )
 
 

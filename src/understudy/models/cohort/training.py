@@ -247,6 +247,7 @@ def learned(
     rng: Draws,
     *,
     epochs: int = 4,
+    rate: float = _RATE,
 ) -> Tensor:
     """One classifier's weights (d,) after Adam, batch by batch, on rows whose features
     `inputs` gives.
@@ -255,10 +256,10 @@ def learned(
     weights = network.init(rng).requires_grad_()
     orders = (rng.uniform(len(codes)).argsort() for _ in range(epochs))
     batches = [batch for order in orders for batch in torch.split(order, _BATCH)]
-    adam = Adam([weights], _RATE)
+    adam = Adam([weights], rate)
     for step, batch in enumerate(batches):
         scores = network.forward(weights, inputs(batch))
         loss = functional.cross_entropy(scores, codes[batch])
-        adam.lr = _RATE * (1 + math.cos(math.pi * step / len(batches))) / 2
+        adam.lr = rate * (1 + math.cos(math.pi * step / len(batches))) / 2
         adam.step(torch.autograd.grad(loss, weights))
     return weights.detach()

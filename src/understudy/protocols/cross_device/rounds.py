@@ -405,7 +405,7 @@ class ReportRounds(Rounds):
 
 class Classifying(Rounds):
     """Rounds that train a classifier; `holdout` are public rows to test on meanwhile,
-    and the card says the outcome.
+    and the card says the outcome. `public` are others, to begin from.
     """
 
     def __init__(
@@ -414,12 +414,29 @@ class Classifying(Rounds):
         parties: Parties,
         schemas: Mapping[str, Any],
         holdout: Population | None = None,
+        public: Population | None = None,
     ) -> None:
-        tested = {} if holdout is None else {"the holdout": holdout.features}
-        self.features = common_features({**schemas, **tested}, config.target)
+        public_rows = {"the holdout": holdout, "the public rows": public}
+        described = {
+            name: rows.features
+            for name, rows in public_rows.items()
+            if rows is not None
+        }
+        self.features = common_features({**schemas, **described}, config.target)
         self.holdout = holdout
         network = config.network_for(self.features)
-        super().__init__(config, parties, network, network.init(FastRng(config.seed)))
+        weights = self.first_weights(config, network, public)
+        super().__init__(config, parties, network, weights)
+
+    def first_weights(
+        self,
+        config: Any,
+        network: Any,
+        public: Population | None,
+    ) -> Tensor:
+        """M_1, which everybody may know."""
+        weights: Tensor = network.init(FastRng(config.seed))
+        return weights
 
     def first_notes(self) -> dict[str, Any]:
         return {"history": []}
