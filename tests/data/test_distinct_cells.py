@@ -2,6 +2,7 @@
 as they are one by one.
 """
 
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from understudy.data.column import Boolean
 from understudy.data.reading import cells as reading
-from understudy.data.reading.cells import distinct, read_cells
+from understudy.data.reading.cells import distinct, read_cells, texts
 
 WORDS = {"", "NA"}
 ODD: list[list[Any]] = [
@@ -66,3 +67,16 @@ def test_numbers_of_a_boolean_are_read_as_their_texts_are_each_number_once(
     wrong[7] = 3
     _, faults = read_cells(column, wrong, np.arange(5_000))
     assert [fault.rows.tolist() for fault in faults if fault.rows is not None] == [[7]]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint64", "float32", "float64"])
+def test_numbers_of_an_array_are_written_as_each_is_alone(dtype: str) -> None:
+    kind = np.dtype(dtype)
+    limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
+    numbers = [0.0, -0.0, 1.5, 100.0, 1e-7, 2.0**53, 2.0**53 - 1, math.nan, math.inf]
+    if kind.kind in "iu":
+        numbers = [0, 1, 100]
+    values = np.array([*numbers, limits.min, limits.max], dtype=kind)
+    together = texts(pd.Series(values))
+    alone = texts(pd.Series([*values], dtype=object))
+    assert together.tolist() == alone.tolist()

@@ -426,6 +426,8 @@ def _guess(
     where, values = distinct(cells, set(MISSING_WORDS))
     common: dict[str, Any] = {"name": name, "nullable": bool((where < 0).any())}
     present = values.iloc[np.unique(where[where >= 0])]
+    if isinstance(present.dtype, np.dtype) and present.dtype.kind in "iuf":
+        present = present.drop_duplicates()  # numbers are not compared in `distinct`
     if present.empty:
         return "it has no value"
     order = cells.dtype if isinstance(cells.dtype, pd.CategoricalDtype) else None

@@ -432,7 +432,22 @@ def texts(values: Cells) -> NDArray[Any]:
     whole number loses the point that a column with gaps gives it, and from 2^53 on
     there is no telling which it was.
     """
+    dtype = values.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+        return np.array([*map(str, values.tolist())], dtype=object)
+    if isinstance(dtype, np.dtype) and dtype.kind == "f":
+        return _float_texts(values.to_numpy(dtype=np.float64))
     return np.array([_text(value) for value in values], dtype=object)
+
+
+def _float_texts(numbers: Floats) -> NDArray[Any]:
+    """`_text` of each number."""
+    whole = np.isfinite(numbers) & (numbers == np.floor(numbers))
+    exact = whole & (np.abs(numbers) < EXACT)
+    words = np.full(len(numbers), None, dtype=object)
+    words[~whole] = [*map(repr, numbers[~whole].tolist())]
+    words[exact] = [*map(str, numbers[exact].astype(np.int64).tolist())]
+    return words
 
 
 def _text(value: Any) -> str | None:
