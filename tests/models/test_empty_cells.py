@@ -3,6 +3,7 @@ for empty.
 """
 
 import math
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
@@ -148,8 +149,9 @@ def test_empty_cells_do_not_keep_the_fit_from_the_other_tables(
         :, None
     ] != torch.repeat_interleave(torch.tensor(sizes))
     far = []
-    for highest in (marking._SUREST, 0.0):
-        monkeypatch.setattr(marking, "_SUREST", highest)
+    usual = marking.EmptySettings()
+    for settings in (usual, replace(usual, surest=0.0)):
+        monkeypatch.setattr(marking, "_EMPTY", settings)
         fit = fit_gram(
             gram, sizes, noise=noise, people=people, components=48, steps=120, seed=0
         ).gram()

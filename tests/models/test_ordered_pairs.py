@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from understudy.models.tables.empty_cells import copulas, laws_of_pairs
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.pair_laws import copulas, laws_of_pairs
 
 SIZES = (12, 10, 4)
 PEOPLE = 4_000.0

@@ -10,8 +10,8 @@ Each step takes what was released, with the deviation of its noise, and the step
    `fitted_levels`: fewer where a fit cannot take all, and `absent_levels`: those that
    nobody seems to have.
 4. `noisy_tables` (`read_tables`): total, 1-way and 2-way marginals, each with its
-   precision, by least squares and by the priors (empirical Bayes) of `priors` and
-   `empty_cells`.
+   precision, by least squares and by the priors (empirical Bayes) of `priors`,
+   `pair_laws` and `empty_cells`.
 5. `fit_gram` (`fit_gram`): a mixture of products (latent class model) fitted to those
    by gradient descent on `loss`, with `target` for a column to predict and
    `given_rules` for public rules.

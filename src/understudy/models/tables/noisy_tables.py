@@ -21,10 +21,11 @@ from torch.nn import functional
 from understudy.ground.check import whole
 from understudy.ground.errors import ConfigError
 from understudy.models.simplex import to_simplex
-from understudy.models.tables.empty_cells import empty_cells, laws_of_pairs, surest
+from understudy.models.tables.empty_cells import empty_cells, surest
 from understudy.models.tables.fitted_levels import Coarse
 from understudy.models.tables.given_rules import TINY, Ruled, Tie
 from understudy.models.tables.merged_levels import level_count
+from understudy.models.tables.pair_laws import laws_of_pairs
 from understudy.models.tables.priors import (
     common_share,
     drawn_noise,
