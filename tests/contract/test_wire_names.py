@@ -51,6 +51,7 @@ KINDS = {
     "one-report.round",
     "people.begin",
     "people.begun",
+    "people.moved",
     "people.reported",
     "people.round",
     "run.done",

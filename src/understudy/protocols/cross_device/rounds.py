@@ -41,7 +41,14 @@ from understudy.privacy.local.reporter import cohort
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties
 from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.cross_device.host import Begin, Hosting, HostParty, Round
+from understudy.protocols.cross_device.downlink import moved
+from understudy.protocols.cross_device.host import (
+    Begin,
+    Call,
+    Hosting,
+    HostParty,
+    Round,
+)
 from understudy.protocols.cross_device.reporting import (
     RATES,
     Settings,
@@ -327,7 +334,10 @@ class Rounds(Run):
                 "rate": self.rate,
             }
             replies = self.parties.ask(
-                {name: Round(**settings, people=who) for name, who in cohort.items()}
+                {
+                    name: self.ask_of(name, Round(**settings, people=who))
+                    for name, who in cohort.items()
+                }
             )
         self.answered = sum(len(cohort[name]) for name in replies)
         self.learn(
@@ -338,6 +348,10 @@ class Rounds(Run):
             ],
         )
         self.done = self.parties.round = round
+
+    def ask_of(self, name: str, ask: Round) -> Call:
+        """What this party is asked in a round."""
+        return ask
 
     def prepare(self, round: int, cohort: Mapping[str, Tensor]) -> None:
         """Whatever else these people are asked for before they report."""
@@ -355,8 +369,8 @@ class Rounds(Run):
         """The global model a step of γ along the mean of all claims, from their sum at
         each party.
         """
-        mean = torch.stack(totals).sum(0) / self.answered
-        self.weights = self.weights + self.rate * mean.to(self.weights.dtype)
+        total = torch.stack(totals).sum(0)
+        self.weights = moved(self.weights, total, self.answered, self.rate)
 
     def fit(self) -> Tensor:
         return self.weights

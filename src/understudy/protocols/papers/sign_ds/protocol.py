@@ -13,10 +13,12 @@ their mean (line 9) 500 rounds hardly move the model (USPS at ε = 8: 0.44 inste
 0.92). M_1 may be trained on public rows, as the article proposes (§6.2).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from understudy.data.encoding.features import Features
@@ -27,8 +29,10 @@ from understudy.models.cohort.classifier import Classifier as Network
 from understudy.models.cohort.classifier import LeNet, LogisticRegression, Mlp
 from understudy.models.cohort.training import ClassifierTraining, learned
 from understudy.privacy.noise import FastRng
+from understudy.protocols.core import Ask, Reply
 from understudy.protocols.core import settings as usual
-from understudy.protocols.cross_device.host import Begin, Hosting
+from understudy.protocols.cross_device.downlink import Held, Moved, Steps
+from understudy.protocols.cross_device.host import Begin, Call, Hosting, Round
 from understudy.protocols.cross_device.reporting import Settings
 from understudy.protocols.cross_device.rounds import (
     Classifying,
@@ -56,6 +60,12 @@ class Config(Settings):
         100,
         WHOLE,
         "passes over public rows, where there are any, before the first round",
+    )
+    downlink: str = setting(
+        "weights",
+        choice("weights", "changes"),
+        "what a holder is sent of the model: its weights, or what was added since it "
+        "was asked last, where that is shorter",
     )
     evaluate_every: int = setting(
         10, WHOLE, "rounds between tests on public held-out rows"
@@ -86,6 +96,26 @@ class Config(Settings):
 
 class SignDsParty(LearningParty):
     settings = Config
+    beside = (Moved,)
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.held = Held()
+
+    def respond(self, ask: Ask) -> Reply:
+        if isinstance(ask, Moved) and self.begun is not None:
+            ask = self.held.ask(self.name, ask)
+        reply = super().respond(ask)
+        if isinstance(ask, Round) and self.config.downlink == "changes":
+            self.held.keep(ask)
+        return reply
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | self.held.to_save()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.held.restore(state)
 
     def own_people(self) -> Population:
         return with_classes(self, self.config.target)
@@ -116,6 +146,10 @@ class SignDs(Classifying, ReportRounds):
     protocol = "sign-ds"
     public_rows: int = 0
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.steps = Steps()
+
     def first_weights(
         self,
         config: Any,
@@ -133,6 +167,26 @@ class SignDs(Classifying, ReportRounds):
             epochs=config.public_epochs,
             rate=_PUBLIC_RATE,
         )
+
+    def ask_of(self, name: str, ask: Round) -> Call:
+        return self.steps.ask(name, ask) if self.saves_downlink else ask
+
+    def move(self, totals: list[Tensor]) -> None:
+        if self.saves_downlink:
+            total = torch.stack(totals).sum(0)
+            # one more than the last that was done
+            self.steps.take(self.done + 1, total, self.answered, self.rate)
+        super().move(totals)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        self.steps.forget()
+
+    @property
+    def saves_downlink(self) -> bool:
+        """Whether a step is a sum of signs at a few dimensions."""
+        signs = self.form.indices is not None and self.form.values.dtype == torch.int8
+        return self.config.downlink == "changes" and signs and self.form.scale == 1
 
     def card_extra(self) -> dict[str, Any]:
         begun = {"public_rows": self.public_rows} if self.public_rows else {}
