@@ -16,7 +16,7 @@ person's number. Edges: the shortest decimal with such digits.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,21 +31,40 @@ from understudy.data.encoding.fine import clipped, may_spike
 from understudy.data.encoding.values import Codes, Floats, Places, codes_of, numbers_of
 from understudy.ground.errors import Effect, MessageError
 from understudy.models.tables.evidence import CLEAR
+from understudy.models.tables.ordered_counts import neighbours
 from understudy.models.tables.trees import Trees, TreesRead
 
-# values of a digit, and remainders of places: all digits of one number have the same
+# values of a digit: six of them, 48 bits, tell all floats of a cell apart, and a colour
+# and a cell still fit into one code of 63
 BASE = 256
+# remainders of places, by which several numbers of one cell are told apart: prime to
+# `BASE`, so that it says something of all digits. One number has one in all its digits
 _COLOURS = 7
-# cells of a column, and those to each side of which one stands out
-_MOST = MOST_SPIKES // _COLOURS
-_AROUND = 4
-# deviations by which a column's largest cell stands out, and others do
-_LARGEST = 4.5
-_SAME = 4.0  # deviations by which the same people's counts differ
-_CANDIDATES = 3  # values of each digit, those with the largest counts
-_LIKELIER = 3.0  # in log-likelihood: of a number over none, and over the second
+_MOST = MOST_SPIKES // _COLOURS  # cells of a column
 # deviations by which the least of so many normal numbers is below their mean
 _LOWEST = (0.0, 0.0, 0.56, 0.85, 1.03, 1.16, 1.27)
+
+
+@dataclass(frozen=True)
+class SpikeSettings:
+    """Which cells and which numbers in them are believed; σ is the noise of a count."""
+
+    # cells to each side of which one stands out: with fewer the median is a neighbour's
+    around: int = 4
+    # σ by which a column's largest cell stands out: of a column of 2,000 cells noise
+    # alone does once in 150
+    largest: float = 4.5
+    # σ by which the same people's counts differ at most, in a tree and by their digits
+    same: float = 4.0
+    # values of each digit, those with the largest counts: 3⁶ combinations at most. The
+    # right one is among them unless two other numbers have that digit more often
+    candidates: int = 3
+    # in log-likelihood: of a number over none, among all that there could be, and over
+    # the second: e³ = 20
+    likelier: float = 3.0
+
+
+_SPIKES = SpikeSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,67 +79,56 @@ class Spikes:
     cells: Codes
 
     @property
+    def digits(self) -> int:
+        return digits_of(self.column)
+
+    @property
     def shape(self) -> tuple[int, int, int]:
-        return digits_of(self.column), len(self.cells), _COLOURS * BASE
+        return self.digits, len(self.cells), _COLOURS * BASE
 
     def codes(self, frame: Any) -> Places:
         """Of each person the cell, the colour and all digits as one number, −1 for who
         is in no such cell.
         """
-        cells = codes_of(
-            self.column,
-            values := clipped(self.column, frame[self.column.name]),
-        )
+        values = clipped(self.column, frame[self.column.name])
+        cells = codes_of(self.column, values)
         at = np.searchsorted(self.cells[1:], cells, side="right")
-        there = self.cells[at] == cells
-        found = np.full(len(cells), -1)
-        places = _places(
-            self.column,
-            cells[there],
-            numbers_of(self.column, values)[there],
-        )
-        found[there] = (at[there] * _COLOURS + places % _COLOURS) * BASE ** self.shape[
-            0
-        ] + places
-        return found
+        is_there = self.cells[at] == cells
+        numbers = numbers_of(self.column, values)[is_there]
+        places = _places(self.column, cells[is_there], numbers)
+        coloured = at[is_there] * _COLOURS + places % _COLOURS
+        codes = np.full(len(cells), -1)
+        codes[is_there] = coloured * BASE**self.digits + places
+        return codes
 
     def count(self, codes: Places) -> Tensor:
         """How many people each cell has by each digit: int64, (digits, cells, colours
         and values).
         """
-        at, *digits = np.unravel_index(
-            codes[codes >= 0],
-            (len(self.cells) * _COLOURS, *(BASE,) * self.shape[0]),
-        )
+        coloured_cells = len(self.cells) * _COLOURS
+        shape = (coloured_cells, *(BASE,) * self.digits)
+        at, *digits = np.unravel_index(codes[codes >= 0], shape)
         counts = [
-            np.bincount(at * BASE + digit, minlength=math.prod(self.shape[1:]))
+            np.bincount(at * BASE + digit, minlength=coloured_cells * BASE)
             for digit in digits
         ]
         return torch.from_numpy(np.stack(counts).reshape(self.shape))
 
-    def numbers(
-        self,
-        counts: Tensor,
-        noise: float,
-        read: TreesRead,
-    ) -> Floats:
+    def numbers(self, counts: Tensor, noise: float, read: TreesRead) -> Floats:
         """A cell, a number in it that many share, and the share of its people up to
         that number: (numbers, 3).
         """
         tables = counts.double().numpy().reshape(len(counts), -1, _COLOURS, BASE)
-        places, people, clear = self._likeliest(tables, max(noise, 1e-9))
-        found = np.vectorize(self._number)(self.cells[:, None], places)
-        kept = np.where(clear & np.isfinite(found), people, 0.0)
-        held = read.tables[self.number].numpy()[self.cells]
-        most = np.maximum(
-            kept.sum(1),
-            held - _SAME * math.hypot(noise, read.noise[self.number]),
-        )
+        places, people, is_clear = self._likeliest(tables, max(noise, 1e-9))
+        numbers = np.vectorize(self._number)(self.cells[:, None], places)
+        kept = np.where(is_clear & np.isfinite(numbers), people, 0.0)
+        in_cells = read.tables[self.number].numpy()[self.cells]
+        deviation = math.hypot(noise, read.noise[self.number])
+        least = in_cells - _SPIKES.same * deviation
+        most = np.maximum(kept.sum(1), least)
         at, colour = np.nonzero(kept)
-        return np.stack(
-            [self.cells[at], found[at, colour], kept.cumsum(1)[at, colour] / most[at]],
-            axis=1,
-        )
+        shares = kept.cumsum(1)[at, colour] / most[at]
+        return np.stack([self.cells[at], numbers[at, colour], shares], axis=1)
 
     def _likeliest(
         self,
@@ -134,78 +142,78 @@ class Spikes:
         tried.
         """
         digits = len(tables)
-        values = np.argsort(-tables, axis=3, kind="stable")[..., :_CANDIDATES]
-        counts = np.take_along_axis(tables, values, axis=3)
-        # which of its candidates each digit has: (combinations, digits)
-        picks = np.indices((_CANDIDATES,) * digits).reshape(digits, -1).T
-        places = np.zeros((*values.shape[1:3], len(picks)), dtype=np.int64)
-        for digit, pick in enumerate(picks.T):
-            places = places * BASE + values[digit][..., pick]
-        each = np.stack(
-            [counts[digit][..., pick] for digit, pick in enumerate(picks.T)]
-        )
+        places, each = _candidates(tables)
         sums = np.where(self._may_be(places), each.sum(0), -np.inf)
-
         order = np.argsort(-sums, axis=2, kind="stable")
         best = order[..., :1]
-        first, second = np.moveaxis(np.take_along_axis(sums, order[..., :2], 2), 2, 0)
+        two = np.take_along_axis(sums, order[..., :2], 2)
+        first, second = np.moveaxis(two, 2, 0)
         own = np.take_along_axis(each, best[None], axis=3)[..., 0]
         # which is not raised by others with some of the same digits, as a mean is
         people = own.min(0) + _LOWEST[digits] * noise
-        numbers = math.log(len(self.cells)) + digits * math.log(BASE)
-        least = math.sqrt(2 * (numbers + _LIKELIER) / digits) * noise
-        clear = np.isfinite(first) & (people > least)
-        gap = np.where(np.isfinite(second), first, np.inf) - np.where(
-            np.isfinite(second),
-            second,
-            0.0,
-        )
-        clear &= people * gap > _LIKELIER * noise**2
-        return np.take_along_axis(places, best, axis=2)[..., 0], people, clear
+        # of all numbers that there could be
+        log_numbers = math.log(len(self.cells)) + digits * math.log(BASE)
+        evidence = log_numbers + _SPIKES.likelier
+        least = math.sqrt(2 * evidence / digits) * noise
+        has_second = np.isfinite(second)
+        gap = np.where(has_second, first, np.inf) - np.where(has_second, second, 0.0)
+        is_clear = np.isfinite(first) & (people > least)
+        is_clear &= people * gap > _SPIKES.likelier * noise**2
+        return np.take_along_axis(places, best, axis=2)[..., 0], people, is_clear
 
     def _may_be(self, places: Places) -> NDArray[np.bool_]:
         """Whether there is a number of that colour in these places: (cells, colours,
         n).
         """
         colours = np.arange(_COLOURS)[:, None]
-        found = places % _COLOURS == colours
+        is_of_colour = places % _COLOURS == colours
         decimals = _decimals(self.column)
         if decimals is None:
-            return np.asarray(found)
+            return np.asarray(is_of_colour)
         low = self.column.edges[self.cells][:, None, None]
         high = self.column.edges[self.cells + 1][:, None, None]
-        middle = low + (places + 0.5) / BASE ** self.shape[0] * (high - low)
+        middle = low + (places + 0.5) / BASE**self.digits * (high - low)
         numbers = np.round(middle, decimals).ravel()
         cells = np.broadcast_to(self.cells[:, None, None], places.shape).ravel()
-        same = _places(self.column, cells, numbers).reshape(places.shape) == places
-        return np.asarray(found & same)
+        nearest = _places(self.column, cells, numbers).reshape(places.shape)
+        return np.asarray(is_of_colour & (nearest == places))
 
     def _number(self, cell: int, place: int) -> float:
         """The shortest decimal in this place of a cell, NaN where the column has no
         such numbers.
         """
-        (low, high), decimals = (
-            self.column.edges[cell : cell + 2].tolist(),
-            _decimals(self.column),
-        )
-        middle = low + (place + 0.5) / BASE ** self.shape[0] * (high - low)
-        forms = (
-            [f".{digits}g" for digits in range(1, 18)]
-            if decimals is None
-            else [f".{decimals}f"]
-        )
-        # which is closed
-        last = cell == self.column.levels - 1 and isinstance(self.column, Real)
-        numbers = [float(format(middle, form)) for form in forms]
-        found = np.array(
-            [
-                number
-                for number in numbers
-                if low <= number < high or (last and number == high)
-            ]
-        )
-        same = found[_places(self.column, np.full(len(found), cell), found) == place]
+        low, high = self.column.edges[cell : cell + 2].tolist()
+        middle = low + (place + 0.5) / BASE**self.digits * (high - low)
+        decimals = _decimals(self.column)
+        if decimals is None:
+            forms = [f".{digits}g" for digits in range(1, 18)]
+        else:
+            forms = [f".{decimals}f"]
+        numbers = np.array([float(format(middle, form)) for form in forms])
+        is_inside = (low <= numbers) & (numbers < high)
+        if cell == self.column.levels - 1 and isinstance(self.column, Real):
+            is_inside |= numbers == high  # which is closed
+        inside = numbers[is_inside]
+        cells = np.full(len(inside), cell)
+        same = inside[_places(self.column, cells, inside) == place]
         return float(same[0]) if len(same) else math.nan
+
+
+def _candidates(tables: Floats) -> tuple[Places, Floats]:
+    """All combinations of the digits' values with the largest counts: the place of
+    each, (cells, colours, combinations), and the counts of its digits, (digits, …).
+    """
+    values = np.argsort(-tables, axis=3, kind="stable")
+    values = values[..., : _SPIKES.candidates]
+    counts = np.take_along_axis(tables, values, axis=3)
+    digits = len(tables)
+    # which of its candidates each digit has: (combinations, digits)
+    picks = np.indices((_SPIKES.candidates,) * digits).reshape(digits, -1).T
+    places = np.zeros((*values.shape[1:3], len(picks)), dtype=np.int64)
+    for digit, pick in enumerate(picks.T):
+        places = places * BASE + values[digit][..., pick]
+    each = [counts[digit][..., pick] for digit, pick in enumerate(picks.T)]
+    return places, np.stack(each)
 
 
 def _decimals(fine: Integer | Real) -> int | None:
@@ -215,78 +223,73 @@ def _decimals(fine: Integer | Real) -> int | None:
 def digits_of(fine: Integer | Real) -> int:
     """How many digits tell the numbers of a fine cell apart."""
     decimals = _decimals(fine)
-    places = (
-        2.0**47
-        if decimals is None
-        else 1.5 * float(np.diff(fine.edges).max()) * 10.0**decimals
-    )
+    if decimals is None:
+        places = 2.0**47
+    else:
+        longest = float(np.diff(fine.edges).max())
+        places = 1.5 * longest * 10.0**decimals
+    wanted = math.ceil(math.log(places, BASE))
     # more would not fit into a code
-    return min(6, max(1, math.ceil(math.log(places, BASE))))
+    return min(6, max(1, wanted))
 
 
-def _places(
-    fine: Integer | Real,
-    cells: Codes,
-    numbers: Floats,
-) -> Places:
-    (low, high), most = (
-        (fine.edges[cells], fine.edges[cells + 1]),
-        BASE ** digits_of(fine),
-    )
-    return np.asarray(
-        np.clip((numbers - low) / (high - low) * most, 0, most - 1),
-        dtype=np.int64,
-    )
+def _places(fine: Integer | Real, cells: Codes, numbers: Floats) -> Places:
+    """In which of the places of its cell each number lies."""
+    low = fine.edges[cells]
+    high = fine.edges[cells + 1]
+    most = BASE ** digits_of(fine)
+    places = np.clip((numbers - low) / (high - low) * most, 0, most - 1)
+    return np.asarray(places, dtype=np.int64)
 
 
 def _spiky(trees: Sequence[Trees]) -> dict[int, tuple[int, Integer | Real]]:
-    columns = enumerate(
-        (g, *pair) for g, group in enumerate(trees) for pair in group.columns
-    )
-    return {
-        j: (g, fine)
-        for j, (g, own, fine) in columns
-        if may_spike(own) and isinstance(fine, Integer | Real)
-    }
+    """The columns that may have spikes: of each its group, and its fine cells."""
+    spiky: dict[int, tuple[int, Integer | Real]] = {}
+    number = 0
+    for group, tree in enumerate(trees):
+        for own, fine in tree.columns:
+            if may_spike(own) and isinstance(fine, Integer | Real):
+                spiky[number] = (group, fine)
+            number += 1
+    return spiky
 
 
-def chosen_spikes(
-    trees: Sequence[Trees],
-    read: TreesRead,
-    noise: float,
-) -> Tensor:
+def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tensor:
     """Columns and fine cells whose digits are counted, (cells, 2); `noise`: of a count,
     with one digit in all.
     """
     columns = _spiky(trees)
-    more = dict[int, Floats]()
+    excess = {
+        number: _excess(read.tables[number], fine)
+        for number, (_, fine) in columns.items()
+    }
     cells = list[tuple[int, int]]()
     digits = 0
-    for j, (_, fine) in columns.items():
-        held = read.tables[j][: fine.levels].double().numpy()
-        around = np.lib.stride_tricks.sliding_window_view(
-            np.pad(held, _AROUND),
-            2 * _AROUND + 1,
-        )
-        decimals = _decimals(fine)
-        step = (
-            np.spacing(np.abs(fine.edges[:-1])) if decimals is None else 10.0**-decimals
-        )
-        # not where one number is
-        more[j] = (np.diff(fine.edges) > 1.5 * step) * (
-            held - np.median(around, axis=1)
-        )
-    for j in sorted(more, key=lambda j: -float(more[j].max())):
-        digits += digits_of(columns[j][1])
-        if more[j].max() <= _LARGEST * noise * math.sqrt(digits):
+    for number in sorted(excess, key=lambda number: -float(excess[number].max())):
+        own = excess[number]
+        digits += digits_of(columns[number][1])
+        sigma = noise * math.sqrt(digits)
+        if own.max() <= _SPIKES.largest * sigma:
             break
-        largest = np.argsort(-more[j], kind="stable")[:_MOST].tolist()
-        cells += [
-            (j, cell)
-            for cell in largest
-            if more[j][cell] > CLEAR * noise * math.sqrt(digits)
-        ]
+        largest = np.argsort(-own, kind="stable")[:_MOST].tolist()
+        cells += [(number, cell) for cell in largest if own[cell] > CLEAR * sigma]
     return torch.tensor(sorted(cells), dtype=torch.int64).reshape(-1, 2)
+
+
+def _excess(table: Tensor, fine: Integer | Real) -> Floats:
+    """By how many people each cell exceeds the median of those around; 0 where a cell
+    is one number.
+    """
+    held = table[: fine.levels].double().numpy()
+    around = neighbours(held, _SPIKES.around)
+    decimals = _decimals(fine)
+    if decimals is None:
+        step = np.spacing(np.abs(fine.edges[:-1]))
+    else:
+        step = 10.0**-decimals
+    has_several = np.diff(fine.edges) > 1.5 * step
+    excess = held - np.median(around, axis=1)
+    return np.where(has_several, excess, 0.0)
 
 
 def named_spikes(trees: Sequence[Trees], told: Any) -> tuple[Spikes, ...]:
@@ -294,30 +297,38 @@ def named_spikes(trees: Sequence[Trees], told: Any) -> tuple[Spikes, ...]:
     MessageError.
     """
     columns = _spiky(trees)
-    shape = tuple(getattr(told, "shape", ()))
-    good = (
-        isinstance(told, Tensor)
-        and told.dtype == torch.int64
-        and len(shape) == 2
-        and shape[1] == 2
-    )
-    rows = (
-        [(j, cell) for j, cell in told.tolist()]
-        if good and shape[0] <= _MOST * len(columns)
-        else [(-1, 0)]
-    )
-    there = all(j in columns and 0 <= cell < columns[j][1].levels for j, cell in rows)
-    if (
-        not there
-        or rows != sorted({*rows})
-        or max(Counter(j for j, _ in rows).values(), default=0) > _MOST
-    ):
+    rows = _rows_of(told, most=_MOST * len(columns))
+    if rows is None or not _are_cells(rows, columns):
         raise MessageError(
             f"up to {_MOST} fine cells of a number were due, rising.",
             effect=Effect.NOTHING_CHARGED_OR_SENT,
         )
-    cells = {
-        j: np.array([cell for own, cell in rows if own == j], dtype=np.int32)
-        for j in dict(rows)
-    }
-    return tuple(Spikes(j, *columns[j], own) for j, own in cells.items())
+    cells: dict[int, list[int]] = {}
+    for number, cell in rows:
+        cells.setdefault(number, []).append(cell)
+    return tuple(
+        Spikes(number, *columns[number], np.array(own, dtype=np.int32))
+        for number, own in cells.items()
+    )
+
+
+def _rows_of(told: Any, most: int) -> list[tuple[int, int]] | None:
+    """Pairs of whole numbers, if the message is at most so many of these."""
+    if not isinstance(told, Tensor) or told.dtype != torch.int64:
+        return None
+    if told.ndim != 2 or told.shape[1] != 2 or len(told) > most:
+        return None
+    return [(number, cell) for number, cell in told.tolist()]
+
+
+def _are_cells(
+    rows: Sequence[tuple[int, int]],
+    columns: Mapping[int, tuple[int, Integer | Real]],
+) -> bool:
+    """Whether these are cells of such columns, rising, and not too many of one."""
+    for number, cell in rows:
+        if number not in columns or not 0 <= cell < columns[number][1].levels:
+            return False
+    of_column = Counter(number for number, _ in rows)
+    is_rising = list(rows) == sorted({*rows})
+    return is_rising and max(of_column.values(), default=0) <= _MOST
