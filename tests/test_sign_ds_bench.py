@@ -72,3 +72,19 @@ def test_a_start_from_public_rows_is_ahead_and_the_rows_are_not_tested_on(
     _, test, _ = bench.load("digits", Path(), 0)
     apart, rest = bench.set_apart(test, 100, 0)
     assert (len(apart.rows), len(apart.rows) + len(rest.rows)) == (100, len(test.rows))
+
+
+@pytest.mark.parametrize("holders", ["1", "20"])
+def test_changes_take_fewer_bytes_than_weights_and_as_many_asks(
+    load_bench: Callable[..., ModuleType], holders: str
+) -> None:
+    downlink = load_bench("sign_ds", "downlink")
+    cell = JOB | {"rounds": 3, "holders": holders}
+    weights, changes = (
+        downlink.measure(cell | {"downlink": kind}) for kind in downlink.DOWNLINKS
+    )
+    assert set(weights) == set(downlink.FIELDS)
+    assert weights["asks"] == changes["asks"]
+    assert (weights["moves"], changes["moves"] > 0) == (0, True)
+    assert changes["down_bytes_per_ask"] < weights["down_bytes_per_ask"]
+    assert changes["up_bytes_per_report"] == weights["up_bytes_per_report"]
