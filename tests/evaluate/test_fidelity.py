@@ -98,10 +98,10 @@ def test_a_table_against_itself_has_no_distance():
     assert [figure.name for figure in evaluation.figures] == [
         *("avd1", "avd2", "avd3", "avd4", "cmd"),
         *("ks", "wasserstein", "quantile_error", "zero_share", "spike_share"),
-        *("pearson", "spearman", "cramers_v", "correlation_ratio"),
+        *("pearson", "spearman", "cramers_v", "correlation_ratio", "rank_ratio"),
     ]
     assert [figure.value for figure in evaluation.figures] == pytest.approx(
-        [0] * 14, abs=1e-12
+        [0] * 15, abs=1e-12
     )
     assert evaluation.correlations.real.shape == (6, 6)
 

@@ -298,3 +298,49 @@ def test_predictions_are_not_good_where_one_column_among_many_is_lost() -> None:
     ]
     assert fresh.mark == "good"
     assert "looked at 13 columns" in fresh.detail
+
+
+def skewed(rows: int, seed: int, *, lost: float) -> pd.DataFrame:
+    """Costs with a long tail, within three bins, that a yes goes with, and shares that
+    fill two bins: of so many people what goes together is lost.
+    """
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=(rows, 2))
+    mixed = np.where(
+        (rng.random(rows) < lost)[:, None], rng.permuted(hidden, axis=0), hidden
+    )
+    answers = hidden[:, 0] + rng.normal(0, 1, rows) > 0
+    return pd.DataFrame(
+        {
+            "cost": np.minimum(np.exp(2 + 0.8 * mixed[:, 0]), 999),
+            "answer": np.where(answers, "yes", "no"),
+            "rate": np.clip(0.5 + 0.03 * hidden[:, 1], 0, 1),
+            "score": np.clip(50 + mixed[:, 1] + 0.5 * rng.normal(size=rows), 0, 100),
+            "other": rng.normal(0, 1, rows).clip(-5, 5),
+        }
+    )
+
+
+SKEWED = Schema(
+    columns=(
+        Real(name="cost", low=0, high=1_000, bins=3),
+        Categorical(name="answer", categories=("no", "yes")),
+        Real(name="rate", low=0, high=1, bins=3),
+        Real(name="score", low=0, high=100, bins=3),
+        Real(name="other", low=-5, high=5, bins=3),
+    )
+)
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.5, 1.0])
+def test_pairs_are_not_close_where_only_values_within_their_bins_lost_each_other(
+    lost: float,
+) -> None:
+    real = skewed(ROWS, 1, lost=0.0)
+    found = findings(compare(real, skewed(ROWS, 2, lost=lost), SKEWED))
+    pairs = found["pairs of columns"]
+    assert (pairs.mark == "good") is (lost == 0), pairs
+    if lost:
+        assert found["correlations"].mark != "good"
+        assert pairs.worst is not None
+        assert abs((pairs.worst.real or 0) - (pairs.worst.synthetic or 0)) > 0.1

@@ -34,7 +34,7 @@ from understudy.data.schema import was_bought
 from understudy.evaluate.attacks.attack import MIN_CONTROL
 from understudy.evaluate.attacks.rates import LEVEL
 from understudy.evaluate.comparison import ColumnShares, Comparison, column_shares
-from understudy.evaluate.utility.association import pearson
+from understudy.evaluate.utility.association import STRONG, pearson
 from understudy.evaluate.utility.second_opinion import NAMES as SECOND_OPINION
 from understudy.ground import durable
 from understudy.ground.errors import ArtefactError, PrivacyError, UnderstudyError
@@ -377,6 +377,7 @@ def _template() -> jinja2.Template:
         words=words,
         level=LEVEL,
         least=MIN_CONTROL,
+        strong=STRONG,
         plots=plots,
         was_bought=was_bought,
         marks=marks,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from understudy.evaluate.figure import Figure, StrongPair
-from understudy.evaluate.utility.association import Pair
+from understudy.evaluate.utility.association import RANK_MEASURES, STRONG, Pair
 from understudy.report import marks
 from understudy.report.findings import (
     INDEPENDENT,
@@ -90,38 +90,77 @@ def _lost_share(pair: StrongPair) -> float:
     return marks.scale_position(pair.figure) or 0.0
 
 
+def judge_strong_pairs(finding: Finding, pairs: Sequence[Pair]) -> Finding:
+    """What is said of pairs: never close where two columns that hang together strongly
+    by their ranks, in either table, are off by more than `marks.OFF`. Bins of the
+    schema may hide it: within them columns can lose what they have in common.
+    """
+    mark_of = {pair: marks.strength_mark(pair) for pair in pairs if pair.is_strong}
+    if finding.mark == "unknown" or not mark_of:
+        return finding
+    furthest = max(
+        mark_of, key=lambda pair: (marks.ORDER.index(mark_of[pair]), pair.difference)
+    )
+    mark = mark_of[furthest]
+    if mark == "good":
+        return finding
+    lost = [pair for pair, pair_mark in mark_of.items() if pair_mark == "poor"]
+    if mark == "poor" and not 2 * len(lost) > len(mark_of):
+        mark = "partly"
+    detail = (
+        f"{finding.detail} By their values furthest off is {_both_figures(furthest)}."
+    )
+    if mark == "unknown":
+        detail += TOO_FEW_ROWS
+    capped = cap_finding(finding, mark, detail)
+    if capped.mark == finding.mark:
+        return capped
+    return replace(
+        capped,
+        worst=Worst(_pair_name(furthest), furthest.real, furthest.synthetic),
+    )
+
+
+def _both_figures(pair: Pair) -> str:
+    measure = STRENGTHS[pair.measure]
+    return (
+        f"{_pair_name(pair)}: {signed(pair.real).lstrip('+')} in the real rows, "
+        f"{signed(pair.synthetic).lstrip('+')} in the synthetic ones "
+        f"({measure[0].lower()}{measure[1:]})"
+    )
+
+
+TOO_FEW_ROWS = " There are too few real rows to tell whether that is chance."
+
+
 def judge_pairs(averages: Finding, pairs: Sequence[Pair]) -> Finding:
     """What is said of correlations: never close where one of them is off by more than
     `marks.OFF`. Pearson's is judged by ranks where a few large numbers make it so
-    uncertain that real rows differ by half as much.
+    uncertain that real rows differ by half as much; so is the correlation ratio.
     """
-    ranked = {(pair.first, pair.second) for pair in pairs if pair.measure == "spearman"}
+    by_ranks = {
+        (pair.first, pair.second) for pair in pairs if pair.measure in RANK_MEASURES
+    }
     judged_pairs = [
         pair
         for pair in pairs
-        if pair.measure != "pearson"
-        or (pair.first, pair.second) not in ranked
+        if pair.measure in RANK_MEASURES
+        or (pair.first, pair.second) not in by_ranks
         or (pair.noise or 0.0) <= marks.OFF / 2
     ]
     if averages.mark == "unknown" or not judged_pairs:
         return averages
     furthest = max(judged_pairs, key=lambda pair: pair.difference)
     n_far = sum(pair.difference > marks.OFF for pair in judged_pairs)
-    measure = STRENGTHS[furthest.measure]
-    detail = (
-        f"{averages.detail} Furthest off is {_pair_name(furthest)}: "
-        f"{signed(furthest.real).lstrip('+')} in the real rows, "
-        f"{signed(furthest.synthetic).lstrip('+')} in the synthetic ones "
-        f"({measure[0].lower()}{measure[1:]})."
-    )
+    detail = f"{averages.detail} Furthest off is {_both_figures(furthest)}."
     mark = marks.strength_mark(furthest)
     if n_far:
         detail += (
             f" {n_far:,} of {len(judged_pairs):,} are off by more than {marks.OFF:g}."
         )
     if mark == "unknown":
-        detail += " There are too few real rows to tell whether that is chance."
-    strong_pairs = [pair for pair in judged_pairs if abs(pair.real) > _STRONG]
+        detail += TOO_FEW_ROWS
+    strong_pairs = [pair for pair in judged_pairs if abs(pair.real) > STRONG]
     lost_pairs = [
         pair for pair in strong_pairs if pair.difference > marks.LOST * abs(pair.real)
     ]
@@ -132,10 +171,6 @@ def judge_pairs(averages: Finding, pairs: Sequence[Pair]) -> Finding:
     if finding.statement == NO_DEPENDENCE and mark == "unknown":
         finding = replace(finding, statement=MARKED["unknown"])
     return replace(finding, worst=worst)
-
-
-# a coefficient from which on two columns are said to depend on each other strongly
-_STRONG = 0.3
 
 
 def judge_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:

@@ -7,6 +7,7 @@ from typing import Any
 
 from understudy.evaluate.comparison import Comparison
 from understudy.evaluate.figure import FigureKey
+from understudy.evaluate.utility.association import Pair
 from understudy.report import marks
 from understudy.report.column_findings import (
     judge_columns,
@@ -25,6 +26,7 @@ from understudy.report.model_findings import (
 from understudy.report.pair_findings import (
     judge_pairs,
     judge_strengths,
+    judge_strong_pairs,
     pairs_finding,
 )
 from understudy.report.run_findings import (
@@ -109,13 +111,14 @@ def _utility_findings(comparison: Comparison, limit: str) -> Iterable[Finding]:
         figure = by_key.get(FigureKey.for_scope("avd", scope, 2))
         if figure is not None:
             strongest = comparison.strongest.get(scope, ())
-            yield pairs_finding(
+            by_levels = pairs_finding(
                 figure,
                 strongest,
                 subject,
                 INDEPENDENT,
                 limit if scope == "cross" else "",
             )
+            yield judge_strong_pairs(by_levels, _pairs_of_scope(comparison, scope))
     if linear in by_key:
         levels = judge_figure(
             by_key[linear], "correlations", INDEPENDENT, "correlations"
@@ -129,3 +132,15 @@ def _utility_findings(comparison: Comparison, limit: str) -> Iterable[Finding]:
             ],
         )
         yield judge_pairs(averages, comparison.pairs)
+
+
+def _pairs_of_scope(comparison: Comparison, scope: str) -> list[Pair]:
+    """How strongly two columns hang together: of all, within one party, across them."""
+    if scope == "all" or comparison.owners is None:
+        return list(comparison.pairs)
+    owners = comparison.owners
+    return [
+        pair
+        for pair in comparison.pairs
+        if (owners[pair.first] == owners[pair.second]) is (scope == "within")
+    ]

@@ -15,7 +15,8 @@ named in the note.
 By values: `pearson`, two columns of numbers, along a line; `spearman`, by their ranks;
 `cramers_v`, two columns of levels, corrected for many levels and few rows (Bergsma,
 JKSS 2013); `correlation_ratio`, levels and numbers: √ of the share of the numbers'
-variance that lies between the levels, corrected alike (Kelley's ε², 1935).
+variance that lies between the levels, corrected alike (Kelley's ε², 1935);
+`rank_ratio`, the same of the numbers' ranks, which a few large numbers do not hide.
 
 A figure is the root of the mean squared difference between the real and the other table
 over pairs of columns, so that one strong pair that is lost shows among many weak ones.
@@ -61,7 +62,11 @@ MIN_COMMON_ROWS = (
 # other
 FURTHEST = 20
 SPLITS = 10  # of the real rows, for that
-MEASURES = ("pearson", "spearman", "cramers_v", "correlation_ratio")
+MEASURES = ("pearson", "spearman", "cramers_v", "correlation_ratio", "rank_ratio")
+# of every kind of pair the one that any monotone change of the numbers leaves as it is
+RANK_MEASURES = ("spearman", "cramers_v", "rank_ratio")
+# a coefficient from which on two columns are said to depend on each other strongly
+STRONG = 0.3
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,12 @@ class Pair:
     @property
     def difference(self) -> float:
         return abs(self.synthetic - self.real)
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether the columns hang together strongly, by ranks, in either table."""
+        strength = max(abs(self.real), abs(self.synthetic))
+        return self.measure in RANK_MEASURES and strength >= STRONG
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,12 +158,14 @@ def _estimate_noise(
     synthetic_rows: int,
     rng: np.random.Generator,
 ) -> tuple[Pair, ...]:
-    """The pairs, those that differ most with their noise: by halves of the real rows,
-    scaled to these sizes.
+    """The pairs, those that differ most with their noise, of all and of strong ones: by
+    halves of the real rows, scaled to these sizes.
     """
-    order = sorted(range(len(pairs)), key=lambda number: -pairs[number].difference)[
-        :FURTHEST
-    ]
+    by_difference = sorted(
+        range(len(pairs)), key=lambda number: -pairs[number].difference
+    )
+    strong = [number for number in by_difference if pairs[number].is_strong]
+    order = dict.fromkeys([*by_difference[:FURTHEST], *strong[:FURTHEST]])
     if len(real) < 4 or not synthetic_rows:
         return tuple(pairs)
     scale = np.sqrt((1 / len(real) + 1 / synthetic_rows) / (4 / len(real)))
@@ -211,6 +224,7 @@ def _column_pairs(
     kinds: dict[str, Iterator[Any]] = {
         "cramers_v": combinations(levels, 2),
         "correlation_ratio": product(levels, numbers),
+        "rank_ratio": product(levels, numbers),
     }
     pairs = np.array(
         [*kinds.get(measure, combinations(numbers, 2))], dtype=np.int64
@@ -232,12 +246,23 @@ def _strengths(
         return strengths
     sizes = [column.size for column in schema.columns]
     compute = cramers_v if measure == "cramers_v" else correlation_ratio
+    if measure == "rank_ratio":
+        table = _with_ranks(table, np.unique(sets[:, 1]))
     return np.array(
         [
             compute(table[:, i], table[:, j], sizes[i], sizes[j])
             for i, j in sets.tolist()
         ]
     )
+
+
+def _with_ranks(table: Values, columns: NDArray[np.int64]) -> Values:
+    """The table with the ranks of these columns' numbers in their place."""
+    ranked = table.copy()
+    for j in columns.tolist():
+        is_present = ~np.isnan(table[:, j])
+        ranked[is_present, j] = rankdata(table[is_present, j])
+    return ranked
 
 
 def pairwise_correlation(table: Values, *, ranks: bool = False) -> Values:

@@ -96,9 +96,9 @@ LEGEND = {
     "zero_share": "zero_share, negative_share, spike_share: difference of the shares "
     "of exact zeros, of negative numbers, and of the real rows' most frequent number "
     "besides 0.",
-    "pearson": "pearson, spearman, cramers_v, correlation_ratio: root mean squared "
-    "difference of the correlation of two columns' numbers, of their ranks, of two "
-    "columns' levels, of levels and numbers.",
+    "pearson": "pearson, spearman, cramers_v, correlation_ratio, rank_ratio: root mean "
+    "squared difference of the correlation of two columns' numbers, of their ranks, of "
+    "two columns' levels, of levels and numbers, of levels and ranks.",
     "tstr": (
         "tstr_…: a model trained on synthetic rows, tested on real ones; its "
         "ceiling is one trained on real rows."
