@@ -205,6 +205,27 @@ def test_a_model_tells_the_most_frequent_words_apart_and_takes_others_as_one(
     assert synthetic is made
 
 
+def test_a_model_takes_numbers_that_few_have_as_the_nearest_that_many_have(
+    bench: ModuleType,
+) -> None:
+    values = np.repeat([-1.0, 0.0, 2.0, 9.0], [50, 49, 1, 1])
+    rows = pd.DataFrame({"step": values, "size": np.arange(101)})
+    made = pd.DataFrame({"step": [0.4, -7.0, None, 9.0], "size": range(4)})
+    table = bench.Stranger(rows, rows, "")
+    asked, synthetic = bench.with_few_classes("step", table, made)
+    assert bench.features(asked.train, asked)[1].tolist() == [0] * 50 + [1] * 51
+    assert synthetic["step"].fillna(-9).tolist() == [0, -1, -9, 0]
+
+
+def test_columns_that_were_left_out_are_in_no_truth_but_their_own(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    table = bench.load("codes", tmp_path)
+    made = table.train.drop(columns="school")
+    common = bench.with_columns_of(made, table)
+    assert list(common.train) == list(common.test) == list(made)
+
+
 def test_a_model_asks_whether_a_day_is_after_the_middle_one(bench: ModuleType) -> None:
     days = pd.date_range("2001-01-01", periods=101)
     rows = pd.DataFrame({"day": days.strftime("%d.%m.%Y"), "size": np.arange(101)})

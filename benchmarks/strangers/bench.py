@@ -79,6 +79,7 @@ LINE = "line"
 METHOD = "after"
 ATOM = 0.01  # a value that so many people have is an atom
 MOST_CLASSES = 12  # of a column that is predicted, see `with_few_classes`
+RARE_CLASS = 0.02  # NOTES.md, the truth of a line: AUC of fewer people is chance
 RARE_WORDS = "(rare words)"
 SHARED_BY = 0.005  # a text column of which no text is shared by so many is free text
 DAYS = (  # ways in which these tables write days
@@ -262,6 +263,7 @@ def lines_beside_truth(
     """Each line of the page's verdict that has a truth, with that truth. `predicted`:
     where nobody named a column.
     """
+    table = with_columns_of(made, table)
     real_strengths, made_strengths = (
         associations(frame, table) for frame in (table.train, made)
     )
@@ -287,6 +289,12 @@ def lines_beside_truth(
         line = {"column": own.line, "kind": LINE, "mark": own.mark, "wrong_line": wrong}
         rows.append(line | {"off": truth.off, "worst": truth.worst})
     return rows
+
+
+def with_columns_of(made: pd.DataFrame, table: Stranger) -> Stranger:
+    """The table without columns that were left out: they have a line of their own."""
+    names = [name for name in table.train if name in made]
+    return replace(table, train=table.train[names], test=table.test[names])
 
 
 def associations(frame: pd.DataFrame, table: Stranger) -> Associations:
@@ -348,9 +356,10 @@ def with_few_classes(
     """The table that asks for this column, and synthetic rows to learn it from, with
     `MOST_CLASSES` at most.
 
-    A day, and a number of more values, is above its median or not. Of more words the
-    most frequent real ones are classes, and the others are one. Their number is what a
-    model's work grows with: hundreds of codes would take hours.
+    A day, and a number of more values, is above its median or not. A number of fewer is
+    the nearest of those that `RARE_CLASS` of the people have. Of words as frequent as
+    that the first are classes, and all others are one. Their number is what a model's
+    work grows with: hundreds of codes would take hours.
     """
     real = table.train[target]
     above = None
@@ -364,14 +373,37 @@ def with_few_classes(
         above = float(frames[0][target].median())
     elif kind == "number" and real.nunique() > MOST_CLASSES:
         above = float(real.median())
-    elif real.nunique() > MOST_CLASSES:
-        often = as_words(table.train, target).value_counts().index[: MOST_CLASSES - 1]
+    elif kind == "number":
+        frames = [
+            frame.assign(**{target: nearest_frequent(frame[target], real)})
+            for frame in frames
+        ]
+    else:
+        shares = as_words(table.train, target).value_counts(normalize=True)
+        often = shares.index[shares >= RARE_CLASS]
+        if len(often) == len(shares) <= MOST_CLASSES:
+            return replace(table, target=target), made
+        often = often[: MOST_CLASSES - 1]
         frames = [
             frame.assign(**{target: rare_as_one(as_words(frame, target), often)})
             for frame in frames
         ]
     train, test, made = frames
     return replace(table, train=train, test=test, target=target, above=above), made
+
+
+def nearest_frequent(
+    cells: "pd.Series[Any]", real: "pd.Series[Any]"
+) -> "pd.Series[Any]":
+    """Of each number the nearest of those that `RARE_CLASS` of real people have."""
+    shares = real.value_counts(normalize=True)
+    frequent = np.sort(shares.index[shares >= RARE_CLASS].to_numpy(dtype=float))
+    numbers = pd.to_numeric(cells, errors="coerce").astype(float)
+    if not len(frequent):
+        return numbers
+    distances = np.abs(numbers.to_numpy()[:, None] - frequent)
+    nearest = pd.Series(frequent[distances.argmin(axis=1)], index=cells.index)
+    return nearest.where(numbers.notna())
 
 
 def rare_as_one(words: "pd.Series[Any]", often: "pd.Index[Any]") -> "pd.Series[Any]":
