@@ -43,15 +43,13 @@ Edges: a column with cells of different noise, or with some that are not measure
 one of its tables keeps K = I.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from understudy.models.tables.given_rules import TINY
-
-_FEWEST = 5  # levels, below which an order has little to say
 
 # eigenvalues (…, levels), eigenvectors (…, levels, levels) of S
 _Axes = tuple[Tensor, Tensor]
@@ -99,35 +97,44 @@ def common_share(
     """α ∈ [0, 1], 0 without noise; `pool` reads what tables share out of counts with
     twice the `noise`.
     """
+
+    def turned(table: Tensor) -> Tensor:
+        return prior.turned(torch.where(measured, table, 0))
+
     fresh = torch.where(measured, drawn_noise(noise, 0), 0)
     first = counts + fresh
     second = counts - fresh
     weight = torch.where(measured & (noise > 0), 1 / noise.clamp(min=TINY), 0)
     # What the first measurement does not overrule.
-    left = 2 * noise / (2 * noise + prior.variance).clamp(min=TINY)
-    way = prior.turned(torch.where(measured, pool(first) - independent, 0)) * left
-    miss = prior.turned(torch.where(measured, second - first, 0))
-    miss += prior.turned(torch.where(measured, first - independent, 0)) * left
-    return float(
-        (
-            (way * miss * weight).sum() / (way.square() * weight).sum().clamp(min=TINY)
-        ).clamp(0, 1)
-    )
+    variance = 2 * noise + prior.variance
+    left = 2 * noise / variance.clamp(min=TINY)
+    way = turned(pool(first) - independent) * left
+    miss = turned(second - first)
+    miss += turned(first - independent) * left
+    gained = (way * miss * weight).sum()
+    squares = (way.square() * weight).sum()
+    return float((gained / squares.clamp(min=TINY)).clamp(0, 1))
 
 
 def drawn_noise(variance: Tensor, seed: int) -> Tensor:
     """Symmetric noise of this variance, always the same, so that one matrix gives one
     fit: (width, width).
     """
+    draw = _normals(variance, seed)
+    symmetric = draw.triu() + draw.triu(1).T
+    return variance.sqrt() * symmetric
+
+
+def _normals(like: Tensor, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    draw = torch.randn(variance.shape, generator=generator, dtype=torch.float64).to(
-        variance.device
-    )
-    return variance.sqrt() * (draw.triu() + draw.triu(1).T)
+    draw = torch.randn(like.shape, generator=generator, dtype=torch.float64)
+    return draw.to(like.device)
 
 
 class _Pairs:
-    """The noisy residuals, and the axes that are taken for each column so far."""
+    """The noisy residuals, and the axes that are taken for each column so far. Columns
+    with fewer levels than `fewest` keep their own: an order has little to say of them.
+    """
 
     def __init__(
         self,
@@ -136,6 +143,8 @@ class _Pairs:
         measured: Tensor,
         expected: Tensor,
         columns: Tensor,
+        *,
+        fewest: int = 5,
     ) -> None:
         self.columns = columns
         self.measured = measured
@@ -150,48 +159,50 @@ class _Pairs:
         self.half_turned = self.residual.clone()  # residual · basis
         self.scale = expected.clone()  # λ of every level's axis
         self.blocks = [torch.nonzero(column)[:, 0] for column in columns.T.bool()]
-        even = self._even()
-        long = [
-            column
+        is_even = self._are_even().tolist()
+        self.choices = {
+            column: _axes(expected[levels])
             for column, levels in enumerate(self.blocks)
-            if len(levels) >= _FEWEST and bool(even[column])
-        ]
-        self.choices = {column: _axes(expected[self.blocks[column]]) for column in long}
+            if is_even[column] and len(levels) >= fewest
+        }
 
-    def _even(self) -> Tensor:
+    def _are_even(self) -> Tensor:
         """Of which columns all tables have the same noise in all cells: (m,)."""
         sizes = self.columns.sum(0)
         cells = torch.outer(sizes, sizes)
         known = torch.where(self.measured, self.noise, 0)
-        mean, square = (
-            self.columns.T @ part @ self.columns / cells
-            for part in (known, known.square())
-        )
-        some = self.columns.T @ self.measured.double() @ self.columns
-        own = torch.eye(len(sizes), dtype=torch.bool, device=sizes.device)
-        return (
-            ((square - mean**2).abs() <= 1e-9 * mean**2)
-            & ((some == 0) | (some == cells))
-            | own
-        ).all(1)
+        mean = self._summed(known) / cells
+        square = self._summed(known.square()) / cells
+        count = self._summed(self.measured.double())
+        has_one_noise = (square - mean**2).abs() <= 1e-9 * mean**2
+        is_whole = (count == 0) | (count == cells)
+        is_itself = torch.eye(len(sizes), dtype=torch.bool, device=sizes.device)
+        return ((has_one_noise & is_whole) | is_itself).all(1)
+
+    def _summed(self, cells: Tensor) -> Tensor:
+        """Over the cells of every pair: (m, m)."""
+        return self.columns.T @ cells @ self.columns
 
     def take(self, column: int, axes: _Axes) -> None:
+        """Give a column these axes."""
+        scale, basis = axes
         levels = self.blocks[column]
-        self.scale[levels] = axes[0]
-        self.basis[levels[:, None], levels] = axes[1]
-        self.half_turned[:, levels] = self.residual[:, levels] @ axes[1]
+        self.scale[levels] = scale
+        self.basis[levels[:, None], levels] = basis
+        self.half_turned[:, levels] = self.residual[:, levels] @ basis
 
     def likelihoods(self, column: int, axes: _Axes) -> Tensor:
         """Of all tables of a column, with each of these axes for it: (kernels,). A
         table has one noise in all cells.
         """
+        scales, bases = axes
         levels = self.blocks[column]
-        there = self.measured[levels[0]]
-        others = self.columns[there]
+        is_measured = self.measured[levels[0]]
+        others = self.columns[is_measured]
         # (kernels, levels, others' levels)
-        turned = axes[1].mT @ self.half_turned[levels][:, there]
-        scale = axes[0][:, :, None] * self.scale[there]
-        noise = self.noise[levels[0], there]
+        turned = bases.mT @ self.half_turned[levels][:, is_measured]
+        scale = scales[:, :, None] * self.scale[is_measured]
+        noise = self.noise[levels[0], is_measured]
 
         def summed(cells: Tensor) -> Tensor:
             return cells.sum(-2) @ others
@@ -199,14 +210,15 @@ class _Pairs:
         def spread_out(pairs: Tensor) -> Tensor:
             return (pairs @ others.T)[..., None, :]
 
-        return _likeliest(turned, scale, noise, summed, spread_out)[1].sum(1)
+        _, likelihood = _likeliest(turned, scale, noise, summed, spread_out)
+        return likelihood.sum(1)
 
     def prior(self) -> LevelPrior:
         turned = self.basis.T @ self.half_turned
         scale = torch.outer(self.scale, self.scale)
 
         def summed(cells: Tensor) -> Tensor:
-            return self.columns.T @ torch.where(self.measured, cells, 0) @ self.columns
+            return self._summed(torch.where(self.measured, cells, 0))
 
         def spread_out(pairs: Tensor) -> Tensor:
             return self.columns @ pairs @ self.columns.T
@@ -221,52 +233,57 @@ def _likeliest(
     noise: Tensor,
     summed: Callable[[Tensor], Tensor],
     spread_out: Callable[[Tensor], Tensor],
+    *,
+    multiples: Sequence[float] = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0),
 ) -> tuple[Tensor, Tensor]:
-    """v of every pair, a multiple of that which matches the second moments, and the
-    log-likelihood of its cells, Gaussian with variance v·scale + noise. `summed` adds
-    up pairs' measured cells, `spread_out` gives each its pair's.
+    """v of every pair, one of some `multiples` of that which matches the second
+    moments, and the log-likelihood of its cells, Gaussian with variance v·scale +
+    noise. `summed` adds up pairs' measured cells, `spread_out` gives each its pair's.
     """
     square = turned.square()
-    moment = summed((square - noise) * scale) / summed(scale.square()).clamp(min=TINY)
+    weights = summed(scale.square()).clamp(min=TINY)
+    moment = summed((square - noise) * scale) / weights
     moment = moment.clamp(min=0)
-    # of the v that matches the second moments
-    factors = torch.tensor(
-        [0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0],
-        dtype=moment.dtype,
-        device=moment.device,
-    ).view(-1, *[1] * moment.ndim)
+    factors = torch.tensor(multiples, dtype=moment.dtype, device=moment.device)
+    factors = factors.view(-1, *[1] * moment.ndim)
     # fewer cells take as long to be called for as to compute
     at_once = max(1, (1 << 15) // max(1, square.numel()))
     best_v = torch.zeros_like(moment)
     best = torch.full_like(moment, -torch.inf)
     for some in torch.split(factors, at_once):
-        total = spread_out(some * moment) * scale + noise
-        likely, chosen = (summed(total.log() + square / total) / -2).max(0)
-        best_v = torch.where(likely > best, some.view(-1)[chosen] * moment, best_v)
+        variance = spread_out(some * moment) * scale + noise
+        losses = summed(variance.log() + square / variance)
+        likely, chosen = (losses / -2).max(0)
+        tried = some.view(-1)[chosen] * moment
+        best_v = torch.where(likely > best, tried, best_v)
         best = torch.maximum(likely, best)
     return best_v, best
 
 
-def _axes(expected: Tensor) -> _Axes:
+def _axes(
+    expected: Tensor,
+    *,
+    lengths: Sequence[float] = (2.0, 5.0, 12.0, 30.0),
+    shares: Sequence[float] = (0.5, 0.9, 1.0),
+) -> _Axes:
     """The eigenvalues and eigenvectors of S for every K: first for I, then for those
-    that are smooth.
+    that are smooth over `lengths` ℓ of levels for `shares` ρ.
     """
     size = len(expected)
     place = torch.arange(size, dtype=expected.dtype, device=expected.device)
     apart = (place[:, None] - place).abs()
     one = torch.eye(size, dtype=expected.dtype, device=expected.device)
-    root = expected.sqrt()
-    lengths = [length for length in (2.0, 5.0, 12.0, 30.0) if length < size]  # ℓ
-    shares = (0.5, 0.9, 1.0)  # ρ
     kernels = [
         share * torch.exp(-apart / length) + (1 - share) * one
         for length in lengths
         for share in shares
+        if length < size
     ]
-    values, vectors = torch.linalg.eigh(root[:, None] * torch.stack(kernels) * root)
-    return torch.cat([expected[None], values.clamp(min=0)]), torch.cat(
-        [one[None], vectors]
-    )
+    root = expected.sqrt()
+    covariances = root[:, None] * torch.stack(kernels) * root
+    values, vectors = torch.linalg.eigh(covariances)
+    scales = torch.cat([expected[None], values.clamp(min=0)])
+    return scales, torch.cat([one[None], vectors])
 
 
 def pooled_tables(
@@ -287,12 +304,10 @@ def pooled_tables(
     part = low_rank(residual, noise.sqrt(), measured)
     if not bool(part.any()):
         return independent
-    joint = (
-        (independent + part)
-        .clamp(min=0)
-        .minimum(torch.minimum(ways[:, None], ways[None, :]))
-    )
-    return with_margins(joint * (independent > 0), ways[:, None], columns)
+    most = torch.minimum(ways[:, None], ways[None, :])
+    joint = (independent + part).clamp(min=0).minimum(most)
+    possible = joint * (independent > 0)
+    return with_margins(possible, ways[:, None], columns)
 
 
 def with_margins(
@@ -308,29 +323,26 @@ def with_margins(
     once.
     """
     for _ in range(turns):
-        scale = (margins / (tables @ columns).clamp(min=TINY)).sqrt() @ columns.T
+        ratio = margins / (tables @ columns).clamp(min=TINY)
+        scale = ratio.sqrt() @ columns.T
         tables = tables * scale * scale.T
     return tables
 
 
-def low_rank(
-    residual: Tensor,
-    deviation: Tensor,
-    known: Tensor,
-) -> Tensor:
+def low_rank(residual: Tensor, deviation: Tensor, known: Tensor) -> Tensor:
     """What stands out of such noise: positive eigenvalues, which a mixture can have;
     without noise all of them.
     """
-    generator = torch.Generator().manual_seed(0)
-    draw = torch.randn(residual.shape, generator=generator, dtype=torch.float64).to(
-        residual.device
-    )
+    draw = _normals(residual, 0)
     noise = (torch.where(known, deviation, 0) * draw).triu()
-    edge = max(float(torch.linalg.eigvalsh(noise + noise.triu(1).T)[-1]), 0.0)
+    symmetric = noise + noise.triu(1).T
+    edge = max(float(torch.linalg.eigvalsh(symmetric)[-1]), 0.0)
     part = torch.zeros_like(residual)
     for _ in range(3):  # filling what was not measured
-        values, vectors = torch.linalg.eigh(torch.where(known, residual, part))
-        out = values > edge
-        kept = vectors[:, out]
-        part = (kept * (values[out].square() - edge**2).sqrt()) @ kept.T
+        filled = torch.where(known, residual, part)
+        values, vectors = torch.linalg.eigh(filled)
+        is_out = values > edge
+        kept = vectors[:, is_out]
+        squares = values[is_out].square() - edge**2
+        part = (kept * squares.sqrt()) @ kept.T
     return part
