@@ -4,12 +4,17 @@ What is measured (`protocols.gram.stages`): tables within a holder over all of i
 people, tables across over people at both, and the one-way tables among people at both
 with their number. Two steps make one law of it:
 
-- *People at both* (`among_both`). A table within a holder is scaled, cell by cell, to
-  the one-way tables among people at both, by iterative proportional fitting (Deming,
-  Stephan 1940): F(i, j) = u(i)·v(j) on a smoothed law, applied to the noisy counts and
-  to their noise. So the matrix that comes out is about people at both throughout, and a
-  mixture is fitted to it as to that of an intersection (`fit_gram`). Tables of a holder
-  with many more people than are shared have less noise there than an intersection's.
+- *People at both* (`among_both`). Which share of a level's people is at both varies
+  about that of all by τ², of each column the likeliest (empirical Bayes: Efron and
+  Morris, JASA 1973): at τ² = 0 the holder's own one-way tables measure those among
+  people at both as well, and better. A table within a holder is scaled to these, cell
+  by cell, by iterative proportional fitting (Deming, Stephan 1940): F(i, j) = u(i)·v(j)
+  on a smoothed law, applied to the noisy counts. Their noise is scaled by F's mean
+  square, since `priors` smooths a column only if its tables have one noise each; who of
+  a cell's people is at both, as if by chance, adds to it. So the matrix that comes out
+  is about people at both throughout, and a mixture is fitted to it as to that of an
+  intersection (`fit_gram`). Tables of a holder with many more people than are shared
+  have less noise there than an intersection's.
 - *People at one holder* (`united`). What their holder's one-way tables have beyond
   those of people at both is theirs. The mixture's products are tilted to these, level
   by level: p_k(i)·m(i), with a component's weight, by iterative proportional fitting
@@ -32,7 +37,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -119,22 +123,25 @@ def among_both(
         both,
         both_noise,
     )
-    squares = ways.clamp(min=1).square()
-    relative = ways_variance.clamp(min=0) / squares
-
     made = gram.clone()
     deviation = noise.clone()
     holders = []
     for own, own_sizes in zip(groups, sizes, strict=True):
         cells = own, own
         holder = read_tables(gram[cells], own_sizes, noise=noise[cells])
-        raked = _raked(holder, n_both, ways[own], relative[own])
-        variance = (noise[cells] * raked.factor).square() + raked.variance
-        made[cells] = gram[cells] * raked.factor
-        deviation[cells] = torch.where(raked.is_pair, variance.sqrt(), torch.inf)
+        ways[own], ways_variance[own] = _with_own_people(
+            holder,
+            n_both,
+            ways[own],
+            ways_variance[own],
+            own_sizes,
+        )
+        factor, spread = _raked(holder, n_both, ways[own], noise[cells])
+        made[cells] = gram[cells] * factor
+        deviation[cells] = spread
         holders.append(holder)
-    made.diagonal().copy_(both[:-1])
-    deviation.fill_diagonal_(both_noise)
+    made.diagonal().copy_(ways)
+    deviation.diagonal().copy_(ways_variance.sqrt())
 
     first, second = holders
     present = Present(
@@ -170,27 +177,60 @@ def _one_way_of_both(
     spread[:-1, :-1] = across
     spread[-1, -1] = both_noise
     people, ways, variance = one_way(counted, [*sizes, 1], spread)
-    return people, ways[:-1], variance[:-1]
+    return people, ways[:-1].clone(), variance[:-1].clone()
 
 
-class _Raked(NamedTuple):
-    """What a holder's cells are multiplied by, the variance that this adds to their
-    noise, and which cells are of two columns.
+def _with_own_people(
+    holder: NoisyMarginals,
+    n_both: float,
+    ways: Tensor,
+    variance: Tensor,
+    sizes: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """A holder's one-way tables among people at both, in counts, and the variance of
+    their noise: from `ways`, of these people, and from what its own people say if all
+    levels of a column are shared alike. How far they are not, τ², is the likeliest by
+    the gaps between the two.
     """
+    columns = holder.columns
+    alike = holder.ways * n_both
+    share = min(1.0, n_both / holder.people)
+    # who of a level's people is at both, as if drawn
+    drawn = alike * (1 - share) * (1 - holder.ways)
+    alike_variance = n_both**2 / holder.ways_precision + drawn
+    squares = alike.square()
+    gaps = (ways - alike).square()
+    noise = variance + alike_variance
+    moment = ((gaps - noise) * squares) @ columns
+    moment = (moment / (squares.square() @ columns).clamp(min=TINY)).clamp(min=0)
+    departure = torch.zeros_like(moment)
+    likeliest = torch.full_like(moment, -torch.inf)
+    for multiple in (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0):  # as `priors._likeliest`
+        total = (columns @ (multiple * moment) * squares + noise).clamp(min=TINY)
+        likelihood = -(total.log() + gaps / total) @ columns
+        better = likelihood > likeliest
+        departure = torch.where(better, multiple * moment, departure)
+        likeliest = torch.maximum(likelihood, likeliest)
 
-    factor: Tensor
-    variance: Tensor
-    is_pair: Tensor
+    first = variance.clamp(min=TINY)
+    second = (alike_variance + columns @ departure * squares).clamp(min=TINY)
+    weight = second / (first + second)
+    mean = weight * ways + (1 - weight) * alike
+    total_people = mean.new_tensor([n_both])
+    whole = [
+        to_simplex(mean[block][None], total_people)[0] for block in blocks_of(sizes)
+    ]
+    return torch.cat(whole), first * weight
 
 
 def _raked(
     holder: NoisyMarginals,
     n_both: float,
     ways: Tensor,
-    relative: Tensor,
-) -> _Raked:
-    """A holder's two-way tables scaled to the one-way tables `ways` among people at
-    both, whose variance is `relative` to their squares.
+    noise: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """What a holder's cells are multiplied by so that they have the one-way tables
+    `ways` among people at both, and the deviation of their `noise` then.
     """
     columns = holder.columns
     beside = 1 - columns @ columns.T
@@ -201,15 +241,21 @@ def _raked(
     law = with_margins(law * beside, holder.ways[:, None], columns, _TURNS)
     law = law * holder.people
     raked = with_margins(law, ways[:, None], columns, _TURNS)
-    least = _LEAST_SHARE * (n_both / holder.people)
-    factor = (raked / law.clamp(min=TINY)).clamp(least, 1.0)
-    is_pair = beside > 0
-    margins = relative[:, None] + relative[None, :]
-    return _Raked(
-        factor=torch.where(is_pair, factor, 1.0),
-        variance=margins * raked.square(),
-        is_pair=is_pair,
-    )
+    share = min(1.0, n_both / holder.people)
+    factor = (raked / law.clamp(min=TINY)).clamp(_LEAST_SHARE * share, 1.0)
+    is_pair = (beside > 0) & noise.isfinite()
+    factor = torch.where(is_pair, factor, 1.0)
+    # who of a cell's people is at both, as if drawn
+    variance = (noise * factor).square() + raked * (1 - share)
+    deviation = _table_means(torch.where(is_pair, variance, 0.0), columns).sqrt()
+    return factor, torch.where(is_pair, deviation, torch.inf)
+
+
+def _table_means(cells: Tensor, columns: Tensor) -> Tensor:
+    """Each cell as the mean of its table."""
+    sizes = columns.sum(0)
+    means = columns.T @ cells @ columns / torch.outer(sizes, sizes)
+    return columns @ means @ columns.T
 
 
 def _triple_among_both(

@@ -71,6 +71,9 @@ from understudy.protocols.joint.stage import (
 )
 
 MOST_COLUMNS = 64  # among which three are searched
+# places of a union for a person at both, where nobody says how many these are: noise
+# is divided by their number, and its root hardly differs from a half to an eighth
+_PLACES = 4
 # noise beyond so many σ would wrap around: once in e^2048; digits may have so many
 # times as much
 _FAR = 64
@@ -89,10 +92,13 @@ class GramPricing(CellPricing):
     again: bool = False
     searches: bool = False
     bins: int = 0
+    union: bool = False
 
     def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
         config = self.config
-        known_people = people or self.config.public_people
+        known_people = people or config.public_people
+        if self.union and people is not None:
+            known_people = config.public_people or max(1, people // _PLACES)
         fine = config.fine
         first_pass_share = config.first_pass_share
         if first_pass_share is None:
@@ -332,6 +338,7 @@ class Gram(Study[TableRows]):
             self.second,
             self.searched > 0,
             most_bins(self.layout.joint.columns),
+            self.union,
         )
         return GramPricing(
             config.max_colluding, config.max_holders_per_person, moved, config, *which
