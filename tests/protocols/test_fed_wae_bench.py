@@ -118,3 +118,31 @@ def test_shadow_models_of_the_benchmark_find_copies_and_state_what_was_learned(
     )
     assert private["avd2"] > 0
     assert private["p"] > 0.01
+
+
+@pytest.mark.usefixtures("short_training_here")
+@pytest.mark.parametrize(("rows", "reports"), [(2, 1), (20, 10)])
+def test_people_with_more_rows_report_more_often_at_the_same_total_price(
+    load_bench: Callable[..., ModuleType], rows: int, reports: int
+) -> None:
+    people = load_bench("fed_wae", "people")
+    cell = {
+        "study": "people",
+        "dataset": "toy",
+        "method": "DP-Fed-WAE",
+        "records": 200,
+        "rows_per_person": rows,
+        "epsilon": 8.0,
+        "seed": 0,
+        "data": None,
+        "device": "cpu",
+        "models": ("mlp",),
+        "settings": '{"hidden": 8, "epochs": 1}',
+        "machine": "here",
+    }
+    row = people.measure(cell)
+    assert set(row) <= set(people.FIELDS)
+    assert row["people"] * rows == 200
+    assert row["max_reports"] == reports
+    # everybody reports that often, whatever the split
+    assert row["rounds"] * people.CLIENTS_PER_ROUND == 100
