@@ -51,15 +51,12 @@ class Tie:
         known = self.found.get(tuple(columns))
         if known is not None:
             return known
-        first, *others = (
-            self.allowed[self.columns.index(column)] for column in columns
-        )
-        for other in others:
-            first = (first[:, :, None] * other[:, None, :]).flatten(1)
-        self.found[tuple(columns)] = first = (
-            first.sum(0, keepdim=True) if len(columns) == len(self.columns) else first
-        )
-        return first
+        places = [self.columns.index(column) for column in columns]
+        allowed = _combined([self.allowed[place] for place in places])
+        if len(columns) == len(self.columns):
+            allowed = allowed.sum(0, keepdim=True)
+        self.found[tuple(columns)] = allowed
+        return allowed
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,33 +74,22 @@ class _Couples:
 
     @classmethod
     def from_ties(cls, ties: Sequence[Tie], sizes: Sequence[int]) -> "_Couples":
-        blocks = blocks_of(sizes)
         like = ties[0].allowed[0]
-        first, second = (
-            torch.cat(
-                [
-                    torch.arange(
-                        blocks[tie.columns[k]].start,
-                        blocks[tie.columns[k]].stop,
-                    )
-                    for tie in ties
-                ]
-            )
-            for k in (0, 1)
-        )
-        shapes = [tuple(sizes[column] for column in tie.columns) for tie in ties]
+        first = _levels_of([tie.columns[0] for tie in ties], sizes)
+        second = _levels_of([tie.columns[1] for tie in ties], sizes)
         allowed = like.new_zeros(len(first), len(second))
         one = like.new_zeros(len(first), len(ties))
         other = like.new_zeros(len(second), len(ties))
-        a = b = 0
-        for place, (tie, (high, wide)) in enumerate(zip(ties, shapes, strict=True)):
-            allowed[a : a + high, b : b + wide] = tie.within(tie.columns).reshape(
-                high,
-                wide,
-            )
-            one[a : a + high, place], other[b : b + wide, place] = 1, 1
-            a = a + high
-            b = b + wide
+        row = column = 0
+        for place, tie in enumerate(ties):
+            height, width = (sizes[number] for number in tie.columns)
+            rows = slice(row, row + height)
+            columns = slice(column, column + width)
+            allowed[rows, columns] = tie.within(tie.columns).reshape(height, width)
+            one[rows, place] = 1
+            other[columns, place] = 1
+            row = rows.stop
+            column = columns.stop
         return cls(
             tuple(ties),
             first.to(like.device),
@@ -147,30 +133,20 @@ class Rules:
         """Whose tables `Ruled.tied` has: levels, other levels, and which pairs of them
         are of two columns of a tie.
         """
+        tied = []
         couples = self.couples
-        found = []
         if couples is not None:
-            found.append(
-                (couples.first, couples.second, couples.one @ couples.other.T > 0)
-            )
+            is_pair = couples.one @ couples.other.T > 0
+            tied.append((couples.first, couples.second, is_pair))
         for tie in self.others:
             if len(tie.columns) > 1:
-                blocks = blocks_of(self.sizes)
                 device = tie.allowed[0].device
-                levels = torch.cat(
-                    [torch.arange(blocks[j].start, blocks[j].stop) for j in tie.columns]
-                )
-                column = torch.repeat_interleave(
-                    torch.tensor([self.sizes[j] for j in tie.columns])
-                )
-                found.append(
-                    (
-                        levels.to(device),
-                        levels.to(device),
-                        (column[:, None] < column).to(device),
-                    )
-                )
-        return found
+                levels = _levels_of(tie.columns, self.sizes).to(device)
+                sizes = torch.tensor([self.sizes[column] for column in tie.columns])
+                column = torch.repeat_interleave(sizes)
+                is_pair = (column[:, None] < column).to(device)
+                tied.append((levels, levels, is_pair))
+        return tied
 
     def law_of(self, odds: Tensor) -> "Ruled":
         return Ruled(odds, self)
@@ -197,52 +173,43 @@ class Ruled:
     @cached_property
     def own(self) -> Tensor:
         """(components, width)."""
-        couples = self.rules.couples
-        blocks = blocks_of(self.rules.sizes)
         levels = []
         parts = []
+        couples = self.rules.couples
         if couples is not None:
             two = self._two
+            other = two.other * (two.one @ couples.allowed)
             parts += [
                 two.given * two.to_one,
-                two.other * (two.one @ couples.allowed) * (two.left @ couples.other.T),
+                other * (two.left @ couples.other.T),
             ]
             levels += [couples.first, couples.second]
         for tie in self.rules.others:
-            parts.append(
-                reduce(
-                    torch.add,
-                    ((box[:, :, None] * rows).sum(1) for box, rows in self._boxes(tie)),
-                )
-            )
-            levels += [
-                torch.arange(blocks[j].start, blocks[j].stop, device=self.odds.device)
-                for j in tie.columns
-            ]
-        return (
-            self.odds.index_copy(1, torch.cat(levels), torch.cat(parts, 1))
-            if parts
-            else self.odds
-        )
+            by_box = ((box[:, :, None] * rows).sum(1) for box, rows in self._boxes(tie))
+            parts.append(reduce(torch.add, by_box))
+            levels.append(_levels_of(tie.columns, self.rules.sizes))
+        if not parts:
+            return self.odds
+        places = torch.cat([one.to(self.odds.device) for one in levels])
+        return self.odds.index_copy(1, places, torch.cat(parts, 1))
 
     @cached_property
     def share(self) -> Tensor | None:
         """(components,). None without rules."""
-        return (
-            None
-            if self.log_remainder is None
-            else len(self.log_remainder) * torch.softmax(self.log_remainder, 0)
-        )
+        logs = self.log_remainder
+        if logs is None:
+            return None
+        return len(logs) * torch.softmax(logs, 0)
 
     @cached_property
     def log_remainder(self) -> Tensor | None:
         """The logarithm of what the rules leave of each component: (components,). None
         without rules.
         """
-        found = [self._remainder(tie).log() for tie in self.rules.others]
+        logs = [self._remainder(tie).log() for tie in self.rules.others]
         if self.rules.couples is not None:
-            found.append(-self._two.left.log().sum(1))
-        return torch.stack(found).sum(0) if found else None
+            logs.append(-self._two.left.log().sum(1))
+        return torch.stack(logs).sum(0) if logs else None
 
     def weighed(self, rows: Tensor, share: Tensor | None = None) -> Tensor:
         """Rows (components, …) by their components' shares, or by these."""
@@ -253,52 +220,53 @@ class Ruled:
         """The joint probabilities of these columns' levels, one axis for each."""
         groups: dict[object, list[int]] = {}
         for column in columns:
-            groups.setdefault(self._tie.get(column, column), []).append(column)
+            tie = self._tie.get(column, column)
+            groups.setdefault(tie, []).append(column)
         *first, last = map(self._joint, groups.values())
         rows = self.odds.new_ones(len(self.odds), 1)
         for other in first:
-            rows = (rows[:, :, None] * other[:, None, :]).flatten(1)
-        found = self.weighed(rows).T @ last / len(rows)
+            rows = _outer(rows, other)
+        table = self.weighed(rows).T @ last / len(rows)
         order = [column for group in groups.values() for column in group]
-        found = found.reshape([self.rules.sizes[column] for column in order])
-        return found.permute([order.index(column) for column in columns])
+        table = table.reshape([self.rules.sizes[column] for column in order])
+        return table.permute([order.index(column) for column in columns])
 
     def tied(self, share: Tensor | None = None) -> list[Tensor]:
         """Two-way tables of columns of one tie, as `Rules.tied` has them; by these
         `share`s of components, if any.
         """
+        tables = []
         couples = self.rules.couples
-        found = []
         if couples is not None:
             table = self.weighed(self._two.given, share).T @ self._two.other
-            found.append(couples.allowed * table / len(self.odds))
-        return found + [
-            self._tied(tie, share) for tie in self.rules.others if len(tie.columns) > 1
-        ]
+            tables.append(couples.allowed * table / len(self.odds))
+        for tie in self.rules.others:
+            if len(tie.columns) > 1:
+                tables.append(self._tied(tie, share))
+        return tables
 
     def gram(self) -> Tensor:
         """Expected x xᵀ of a one-hot row x given the rules: (width, width)."""
-        gram = self.weighed(self.own).T @ self.own / len(self.own)
+        weighed = self.weighed(self.own)
+        gram = weighed.T @ self.own / len(self.own)
         for (a, b, cells), table in zip(self.rules.tied, self.tied(), strict=True):
             put(gram, a, b, cells, table)
-        column = torch.repeat_interleave(
-            torch.tensor(self.rules.sizes, device=gram.device)
-        )
-        return (
-            gram * (column[:, None] != column) + self.weighed(self.own).mean(0).diag()
-        )
+        sizes = torch.tensor(self.rules.sizes, device=gram.device)
+        column = torch.repeat_interleave(sizes)
+        is_apart = column[:, None] != column
+        return gram * is_apart + weighed.mean(0).diag()
 
     @cached_property
     def _two(self) -> "_Two":
         couples = self.rules.couples
         assert couples is not None
-        one, other = (
-            self.odds.index_select(1, levels)
-            for levels in (couples.first, couples.second)
-        )
+        one = self.odds.index_select(1, couples.first)
+        other = self.odds.index_select(1, couples.second)
         to_one = other @ couples.allowed.T
-        left = 1 / ((one * to_one) @ couples.one).clamp(min=TINY)
-        return _Two(one, other, to_one, left, one * (left @ couples.one.T))
+        probability = (one * to_one) @ couples.one
+        left = 1 / probability.clamp(min=TINY)
+        given = one * (left @ couples.one.T)
+        return _Two(one, other, to_one, left, given)
 
     @cached_property
     def _by_column(self) -> tuple[Tensor, ...]:
@@ -342,12 +310,11 @@ class Ruled:
         levels = sum(self.rules.sizes[column] for column in tie.columns)
         at_once = max(1, 4096 // levels)  # so that memory does not grow with them
         for some in torch.split(torch.arange(len(tie.allowed[0])), at_once):
-            cut = [
-                self._by_column[j][:, None, :]
-                * mask[some]
-                / self._part(tie, j)[:, some, None].clamp(min=TINY)
-                for j, mask in zip(tie.columns, tie.allowed, strict=True)
-            ]
+            cut = []
+            for column, mask in zip(tie.columns, tie.allowed, strict=True):
+                part = self._part(tie, column)[:, some, None]
+                odds = self._by_column[column][:, None, :] * mask[some]
+                cut.append(odds / part.clamp(min=TINY))
             yield inside[:, some], torch.cat(cut, 2)
 
     def _tied(self, tie: Tie, share: Tensor | None) -> Tensor:
@@ -355,46 +322,49 @@ class Ruled:
         levels = sum(self.rules.sizes[column] for column in tie.columns)
         gram = self.odds.new_zeros(levels, levels)
         for box, rows in self._boxes(tie):
-            gram = gram + (rows * self.weighed(box, share)[:, :, None]).flatten(
-                0,
-                1,
-            ).T @ rows.flatten(0, 1)
+            weighed = rows * self.weighed(box, share)[:, :, None]
+            gram = gram + weighed.flatten(0, 1).T @ rows.flatten(0, 1)
         return gram / len(self.odds)
 
     def _joint(self, columns: Sequence[int]) -> Tensor:
         """Of columns of one tie, or of one column: the odds of their combinations of
         levels, (components, …).
         """
-        odds, *others = (self._by_column[column] for column in columns)
-        for other in others:
-            odds = (odds[:, :, None] * other[:, None, :]).flatten(1)
+        odds = _combined([self._by_column[column] for column in columns])
         tie = self._tie.get(columns[0])
         if tie is None:
             return odds
-        return (
-            odds
-            * (self._besides(tie, columns) @ tie.within(columns))
-            / self._remainder(tie)[:, None]
-        )
+        allowed = self._besides(tie, columns) @ tie.within(columns)
+        return odds * allowed / self._remainder(tie)[:, None]
 
 
-def put(
-    gram: Tensor,
-    a: Tensor,
-    b: Tensor,
-    cells: Tensor,
-    table: Tensor,
-) -> None:
+def put(gram: Tensor, a: Tensor, b: Tensor, cells: Tensor, table: Tensor) -> None:
     """Put some cells of a table of levels `a` by levels `b` into a symmetric matrix, in
     place.
     """
-    gram[a[:, None], b] = torch.where(cells, table, gram[a[:, None], b])
-    gram[b[:, None], a] = torch.where(cells.T, table.T, gram[b[:, None], a])
+    rows = a[:, None]
+    gram[rows, b] = torch.where(cells, table, gram[rows, b])
+    columns = b[:, None]
+    gram[columns, a] = torch.where(cells.T, table.T, gram[columns, a])
 
 
 def blocks_of(sizes: Sequence[int]) -> list[slice]:
     """Where each column lies in a row of all levels."""
-    return [
-        slice(end - size, end)
-        for end, size in zip(accumulate(sizes), sizes, strict=True)
-    ]
+    ends = accumulate(sizes)
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _levels_of(columns: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """The places of these columns' levels in a row of all levels."""
+    blocks = [blocks_of(sizes)[column] for column in columns]
+    return torch.cat([torch.arange(block.start, block.stop) for block in blocks])
+
+
+def _outer(rows: Tensor, other: Tensor) -> Tensor:
+    """Of each row all products of its numbers and the other's: (n, a·b)."""
+    return (rows[:, :, None] * other[:, None, :]).flatten(1)
+
+
+def _combined(tables: Sequence[Tensor]) -> Tensor:
+    """The same of several tables, (n, a), (n, b), …"""
+    return reduce(_outer, tables)
