@@ -7,12 +7,12 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from understudy.ground.errors import ConfigError
-from understudy.models.tables import loss
 from understudy.models.tables.fit_gram import _descend, fit_gram
-from understudy.models.tables.loss import Triple
+from understudy.models.tables.loss import Triple, TwoWay
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import most_of, read_tables
 
+DEFAULTS = TwoWay.__init__.__kwdefaults__
 SIZES = (2, 3, 4)
 STARTS = (0, 2, 5)
 
@@ -217,7 +217,7 @@ def test_stopping_is_nearer_to_the_truth_than_going_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # all tables weigh alike, at their noise and far from it
-    monkeypatch.setattr(loss, "_STRESS", (1.0, 1.0))
+    monkeypatch.setitem(DEFAULTS, "stress", (1.0, 1.0))
     sizes = (2,) * 40
     n = 10_000
     noise = 400.0
@@ -237,7 +237,7 @@ def test_stopping_is_nearer_to_the_truth_than_going_on(
 def test_a_strong_table_is_not_outvoted_by_many_without_dependence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loss, "_STRESS", (1.0, 1.0))
+    monkeypatch.setitem(DEFAULTS, "stress", (1.0, 1.0))
     sizes = (20, 20, *(4,) * 20)
     n = 20_000
     noise = 40.0
@@ -289,8 +289,8 @@ def test_tables_that_weigh_as_much_as_they_have_left_need_fewer_steps_and_come_n
     )
     gram = gram_of(codes, sizes)
     ends = []
-    for stress in (loss._STRESS, (1.0, 1.0)):
-        monkeypatch.setattr(loss, "_STRESS", stress)
+    for stress in (DEFAULTS["stress"], (1.0, 1.0)):
+        monkeypatch.setitem(DEFAULTS, "stress", stress)
         seen: list[int] = []
         fit = fit_gram(
             noisy(gram, noise),

@@ -18,9 +18,6 @@ from understudy.models.tables.evidence import CLEAR
 from understudy.models.tables.given_rules import Ruled, Rules, Tie, blocks_of, put
 from understudy.models.tables.noisy_tables import RESOLUTION, NoisyMarginals, most_of
 
-# least and most weight of a table's squares: their mean, over the noise's
-_STRESS = (0.1, 3.0)
-
 
 @dataclass(frozen=True)
 class Triple:
@@ -75,14 +72,13 @@ class _Turn:
 
     @classmethod
     def from_basis(cls, basis: Tensor, sizes: Sequence[int]) -> "_Turn":
-        own = [(part, basis[part, part].contiguous()) for part in blocks_of(sizes)]
-        return cls(
-            tuple(
-                (part, axes)
-                for part, axes in own
-                if bool((axes - axes.diag().diag()).any())
-            )
-        )
+        mixed = []
+        for block in blocks_of(sizes):
+            axes = basis[block, block].contiguous()
+            off_diagonal = axes - axes.diag().diag()
+            if bool(off_diagonal.any()):
+                mixed.append((block, axes))
+        return cls(tuple(mixed))
 
     def __call__(self, odds: Tensor, *, back: bool = False) -> Tensor:
         turned = odds.clone()
@@ -96,9 +92,10 @@ class TwoWay:
     the law's own.
 
     A table weighs as much as it has left: its mean square over the noise's, of
-    `residual`, within `_STRESS`. So strong tables are followed down to their noise, and
-    those that are there already do not go on into it. Tables that noise does not
-    explain are given up where what they have left beyond it did not fall by a part,
+    `residual`, within `stress`. So strong tables are followed down to their noise, and
+    those that are there already do not go on into it: a fit takes a fifth to a third
+    fewer steps (benchmarks/joint/NOTES.md, "what was tried"). Tables that noise does
+    not explain are given up where what they have left beyond it did not fall by a part,
     `progress`, in so many looks, one every five steps (`patience`).
     """
 
@@ -111,9 +108,11 @@ class TwoWay:
         *,
         progress: float = 0.1,
         patience: int = 12,
+        stress: tuple[float, float] = (0.1, 3.0),
     ) -> None:
         self.progress = progress
         self.patience = patience
+        self.stress = stress
         self.target = tables.target.float()
         self.precision = (tables.precision * scale).float()
         self.measured = tables.measured.float()
@@ -127,25 +126,24 @@ class TwoWay:
         self.tied = [
             (a, b, cells, self._axes(a), self._axes(b)) for a, b, cells in rules.tied
         ]
-        self.column, measured = self.columns.argmax(1), (self.weight > 0).float()
-        # cells of every pair
-        self.each = (self.columns.T @ measured @ self.columns).clamp(min=1)
+        self.column = self.columns.argmax(1)
+        is_measured = (self.weight > 0).float()
+        self.cells_of_pair = self._summed(is_measured).clamp(min=1)
         self.stressed = self.precision
         self.looks = 0
-        self.excess = self.least_excess = torch.inf
+        self.excess = torch.inf
+        self.least_excess = torch.inf
         self.idle = 0
+
+    def _summed(self, cells: Tensor) -> Tensor:
+        """Over the cells of every pair: (m, m)."""
+        return self.columns.T @ cells @ self.columns
 
     def _axes(self, levels: Tensor) -> Tensor | None:
         """The basis of some levels, or None where it is their own."""
         axes = self.basis[levels[:, None], levels]
-        return (
-            None
-            if torch.equal(
-                axes,
-                torch.eye(len(axes), dtype=axes.dtype, device=axes.device),
-            )
-            else axes
-        )
+        own = torch.eye(len(axes), dtype=axes.dtype, device=axes.device)
+        return None if torch.equal(axes, own) else axes
 
     def pairs(self, law: Ruled, tied: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The odds in the basis (components, width), and the law's tables (width,
@@ -154,41 +152,41 @@ class TwoWay:
         turned = self.turn(law.own)
         pairs = law.weighed(turned).T @ turned / len(turned)
         for (a, b, cells, one, other), table in zip(self.tied, tied, strict=True):
-            table = table if one is None else one.T @ table
-            put(pairs, a, b, cells, table if other is None else table @ other)
+            if one is not None:
+                table = one.T @ table
+            if other is not None:
+                table = table @ other
+            put(pairs, a, b, cells, table)
         return turned, pairs
 
     def residual(self, pairs: Tensor) -> tuple[float, bool]:
         """The mean square over the noise's, and whether it is no more than noise, in
         all and in every table, or in all and no table comes nearer.
         """
-        left = (pairs - self.measured).square() * self.weight
+        gap = pairs - self.measured
+        left = gap.square() * self.weight
         mean = float(left.sum() / self.cells)
-        stress = self.looks % 5 == 0  # a look at each table costs a product
+        looks_closely = self.looks % 5 == 0  # a look at each table costs a product
         self.looks = self.looks + 1
-        if not stress and mean > self.least:
+        if looks_closely:
+            self._look(self._summed(left))
+        elif mean > self.least:
             return mean, False
-        every = self.columns.T @ left @ self.columns
-        if stress:
-            weight = (every / self.each).clamp(*_STRESS)
-            self.stressed = self.precision * weight[self.column][:, self.column]
-            self._look(float((every / self.most.clamp(min=1) - 1).clamp(min=0).sum()))
         is_still = self.excess == 0 or self.idle > self.patience
         return mean, mean <= self.least and is_still
 
-    def _look(self, excess: float) -> None:
-        self.excess = excess
+    def _look(self, squares: Tensor) -> None:
+        """Weigh every table by its squares, and note whether any came nearer."""
+        weight = (squares / self.cells_of_pair).clamp(*self.stress)
+        self.stressed = self.precision * weight[self.column][:, self.column]
+        beyond_noise = squares / self.most.clamp(min=1) - 1
+        self.excess = float(beyond_noise.clamp(min=0).sum())
         self.idle += 1
-        if excess < (1 - self.progress) * self.least_excess:
-            self.least_excess = excess
+        if self.excess < (1 - self.progress) * self.least_excess:
+            self.least_excess = self.excess
             self.idle = 0
 
-    def slope(
-        self,
-        law: Ruled,
-        turned: Tensor,
-        pairs: Tensor,
-    ) -> Slope:
+    def slope(self, law: Ruled, turned: Tensor, pairs: Tensor) -> Slope:
         """By hand: the loss is quadratic in `pairs`, which is symmetric, so one product
         is enough.
         """
@@ -196,10 +194,14 @@ class TwoWay:
         tied = []
         for a, b, cells, one, other in self.tied:
             own = len(turned) * gap[a[:, None], b] * cells
-            own = own if one is None else one @ own
-            tied.append(own if other is None else own @ other.T)
+            if one is not None:
+                own = one @ own
+            if other is not None:
+                own = own @ other.T
+            tied.append(own)
             put(gap, a, b, cells, torch.zeros_like(own))
-        return Slope(law, self.turn(turned @ gap, back=True), tied)
+        rows = self.turn(turned @ gap, back=True)
+        return Slope(law, rows, tied)
 
 
 class EmptyCells:
@@ -207,46 +209,42 @@ class EmptyCells:
     sure; of each tie by itself.
     """
 
-    def __init__(
-        self,
-        tables: NoisyMarginals,
-        scale: float,
-        rules: Rules,
-    ) -> None:
+    def __init__(self, tables: NoisyMarginals, scale: float, rules: Rules) -> None:
         # with such a threshold, or a higher one, a cell is surely empty
-        sure = (tables.empty > CLEAR * tables.weight.sqrt()).float()
+        is_sure = tables.empty > CLEAR * tables.weight.sqrt()
+        sure = is_sure.float()
         cost = (tables.empty * scale).float()
         columns = tables.columns.float()
         self.tied = []
         for a, b, cells in rules.tied:
-            own, certain = (whole[a[:, None], b] * cells for whole in (cost, sure))
-            self.tied.append((own, certain, columns[a], columns[b]))
+            at = a[:, None], b
+            own_cost = cost[at] * cells
+            own_sure = sure[at] * cells
+            self.tied.append((own_cost, own_sure, columns[a], columns[b]))
             for whole in (cost, sure):
-                put(whole, a, b, cells, torch.zeros_like(own))
+                put(whole, a, b, cells, torch.zeros_like(own_cost))
         self.levels = cost.any(1).nonzero()[:, 0]
-        self.cost, self.sure = (
-            cells[self.levels][:, self.levels] for cells in (cost, sure)
-        )
+        self.cost = cost[self.levels][:, self.levels]
+        self.sure = sure[self.levels][:, self.levels]
         self.columns = columns[self.levels]
 
     def largest_stray_share(self, law: Ruled, tied: Sequence[Tensor]) -> float:
         """The largest share of people whom a pair has in cells that are surely
         empty.
         """
-        own = law.own[:, self.levels]
         most = [0.0]
         if len(self.levels):
-            stray = (
-                self.columns.T
-                @ (law.weighed(own).T @ own / len(own) * self.sure)
-                @ self.columns
-            )
+            own = law.own[:, self.levels]
+            pairs = law.weighed(own).T @ own / len(own)
+            stray = self.columns.T @ (pairs * self.sure) @ self.columns
             most.append(float(stray.max()))
         for table, (_, sure, one, other) in zip(tied, self.tied, strict=True):
-            most.append(float((one.T @ (table * sure) @ other).max()))
+            stray = one.T @ (table * sure) @ other
+            most.append(float(stray.max()))
         return max(most)
 
     def add_to(self, slope: Slope) -> None:
+        """Add the gradient of what people in empty cells cost."""
         if len(self.levels):
             own = slope.law.own[:, self.levels]
             slope.add(self.levels, own @ self.cost)
@@ -280,30 +278,25 @@ class WideTable:
             raise ConfigError(
                 f"a three-way table is {tuple(triple.table.shape)}, not {shape}."
             )
-        anything = torch.ones(
-            1,
-            sum(sizes),
-            dtype=torch.float64,
-            device=triple.table.device,
-        )
-        some = Ruled.from_ties(anything, sizes, ties).table(triple.columns) > 0
-        target = torch.where(some, triple.table.double() / people, 0).float()
-        most = most_of(some.sum().double().cpu(), tables)
+        device = triple.table.device
+        anything = torch.ones(1, sum(sizes), dtype=torch.float64, device=device)
+        law = Ruled.from_ties(anything, sizes, ties)
+        is_possible = law.table(triple.columns) > 0
+        shares = triple.table.double() / people
+        deviation = max(triple.noise / people, RESOLUTION)
+        most = most_of(is_possible.sum().double().cpu(), tables)
         return cls(
             tuple(triple.columns),
-            target,
-            1 / max(triple.noise / people, RESOLUTION) ** 2,
+            torch.where(is_possible, shares, 0).float(),
+            1 / deviation**2,
             float(most),
         )
 
     def is_noise(self, table: Tensor) -> bool:
-        return float((table - self.target).square().sum()) * self.precision <= self.most
+        squares = float((table - self.target).square().sum())
+        return squares * self.precision <= self.most
 
-    def slope(
-        self,
-        table: Tensor,
-        components: int,
-        scale: float,
-    ) -> Tensor:
+    def slope(self, table: Tensor, components: int, scale: float) -> Tensor:
         """In the law's own table."""
-        return (table - self.target) * (components * self.precision * scale)
+        weight = components * self.precision * scale
+        return (table - self.target) * weight
