@@ -146,3 +146,14 @@ def test_people_with_more_rows_report_more_often_at_the_same_total_price(
     assert row["max_reports"] == reports
     # everybody reports that often, whatever the split
     assert row["rounds"] * people.CLIENTS_PER_ROUND == 100
+
+
+def test_computing_times_are_of_the_network_that_the_run_would_have(
+    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = load_bench("fed_wae", "times")
+    monkeypatch.setattr(times, "TURNS", 1)
+    monkeypatch.setattr(times, "DRAWN", 100)
+    row = times.measure("toy", None, "here")
+    assert list(row) == times.FIELDS
+    assert min(row["client_ms"], row["server_ms"], row["drawing_s"]) > 0
