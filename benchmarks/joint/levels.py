@@ -70,9 +70,8 @@ from understudy.evaluate.utility.marginals import Marginals
 from understudy.models.simplex import to_simplex
 from understudy.models.tables import fit_gram as fitting
 from understudy.models.tables import noisy_tables
+from understudy.models.tables.fitted_levels import RAREST, Coarse
 from understudy.models.tables.merged_levels import (
-    RAREST,
-    Coarse,
     level_count,
     merged_neighbours,
     merged_rare,
