@@ -344,3 +344,45 @@ def test_pairs_are_not_close_where_only_values_within_their_bins_lost_each_other
         assert found["correlations"].mark != "good"
         assert pairs.worst is not None
         assert abs((pairs.worst.real or 0) - (pairs.worst.synthetic or 0)) > 0.1
+
+
+def folded(rows: int, seed: int, *, lost: bool) -> pd.DataFrame:
+    """An answer that no bin and no line shows: whether two numbers, each in one of
+    eight stripes within its bins, are in stripes of the same kind.
+    """
+    rng = np.random.default_rng(seed)
+    first, second, third = rng.uniform(0, 1, (3, rows))
+    same = (np.floor(8 * first) + np.floor(2 * second)) % 2 == 0
+    answers = np.where(rng.random(rows) < 0.95, same, ~same)
+    if lost:
+        answers = rng.permutation(answers)
+    return pd.DataFrame(
+        {
+            "first": first,
+            "second": second,
+            "third": third,
+            "answer": np.where(answers, "yes", "no"),
+        }
+    )
+
+
+FOLDED = Schema(
+    columns=(
+        *(Real(name=name, low=0, high=1, bins=2) for name in ("first", "second")),
+        Real(name="third", low=0, high=1, bins=2),
+        Categorical(name="answer", categories=("no", "yes")),
+    )
+)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("target", [None, "answer"])
+def test_what_only_boosting_on_values_learns_is_never_called_close_where_it_is_lost(
+    target: str | None,
+) -> None:
+    real = folded(ROWS, 1, lost=False)
+    subject = "predictions of " + (f"“{target}”" if target else "columns")
+    for lost in (False, True):
+        made = folded(ROWS, 2, lost=lost)
+        found = findings(compare(real, made, FOLDED, target=target, models=("linear",)))
+        assert (found[subject].mark == "good") is not lost, found[subject]

@@ -37,7 +37,11 @@ from understudy.evaluate.utility.association import Pair
 from understudy.evaluate.utility.distance import Attacked, Space
 from understudy.evaluate.utility.downstream import MODELS
 from understudy.evaluate.utility.fidelity import Evaluation, Yardstick, evaluate_tables
-from understudy.evaluate.utility.predictions import Predictions, predict_columns
+from understudy.evaluate.utility.predictions import (
+    Predictions,
+    predict_columns,
+    predict_target,
+)
 from understudy.evaluate.utility.second_opinion import second_opinion
 from understudy.evaluate.utility.values import (
     Numbers,
@@ -332,6 +336,9 @@ def compare(
         predictions = predict_columns(
             common_schema, tables, strongest["all"], exclude=target
         )
+        if target in common_schema.names and models:
+            judged = predict_target(common_schema, tables, target)
+            evaluation = replace(evaluation, figures=(*evaluation.figures, *judged))
         column_list = column_shares(
             common_schema,
             synthetic,

@@ -47,6 +47,8 @@ Scores = dict[str, float | str]
 
 MODELS = ("mlp", "forest", "adaboost", "boosting", "linear")
 QUICK = "quick"  # gradient boosting of few small trees: for columns that nobody named
+# gradient boosting of more trees on the numbers themselves: what bins do not show
+BY_VALUES = "values"
 ON_INDICATORS = ("mlp", "linear")
 # rows from which a tenth of them says reliably when the MLP no longer improves
 EARLY_STOPPING_ROWS = 5_000
@@ -58,11 +60,11 @@ SCORES = {
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Rows to learn from or test on: level numbers of features, and the target, a class
-    number or a number.
+    """Rows to learn from or test on: features, as level numbers or, for `BY_VALUES`, as
+    values (NaN: missing), and the target, a class number or a number.
     """
 
-    features: Codes
+    features: NDArray[Any]
     target: NDArray[Any]
 
     def __len__(self) -> int:
@@ -102,7 +104,7 @@ def downstream(
     """
     whole(rows=rows)
     for model in models:
-        one_of((*MODELS, QUICK), model=model)
+        one_of((*MODELS, QUICK, BY_VALUES), model=model)
     reason = _untrainable_reason(real, synthetic, test)
     if reason:
         return absent_figures(reason, models=models, classes=classes)
@@ -255,7 +257,7 @@ def _untrainable_reason(real: Examples, synthetic: Examples, test: Examples) -> 
 def score_model(
     model: str,
     train: Examples,
-    test: Codes,
+    test: NDArray[Any],
     sizes: Sequence[int],
     classes: int | None,
     seed: int,
@@ -265,7 +267,9 @@ def score_model(
     guessed, and what it warned of.
     """
 
-    def features(codes: Codes) -> Any:
+    def features(codes: NDArray[Any]) -> Any:
+        if model == BY_VALUES:
+            return codes
         return (
             indicators(codes, sizes)
             if model in ON_INDICATORS
@@ -355,6 +359,11 @@ def _classifier(model: str, classes: int, stop_early: bool, seed: int) -> Any:
                 max_leaf_nodes=12,
                 early_stopping=False,
                 random_state=seed,
+            )
+        case "values":
+            steps = 60 if classes <= 3 else max(20, 180 // classes)
+            return ensemble.HistGradientBoostingClassifier(
+                max_iter=steps, early_stopping=False, random_state=seed
             )
     return LogisticRegression(max_iter=200)
 
