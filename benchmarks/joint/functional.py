@@ -45,6 +45,7 @@ from understudy.answers.bars import Missed
 from understudy.data.encoding.codec import Codec
 from understudy.models.tables import noisy_tables
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.pair_laws import PairLaws
 
 QUICK = quick()
 SEEDS = {"generated": (40, 41, 42), "credit": (6, 7, 8), "diabetes": (6, 7, 8)}
@@ -145,6 +146,12 @@ def cramer(counts: Rows, sigma: float = 0.0) -> float:
     )
 
 
+def _no_laws(counts: torch.Tensor, *others: torch.Tensor) -> PairLaws:
+    """As of pairs without a law: independence, which comes last."""
+    nowhere = torch.zeros_like(counts, dtype=torch.bool)
+    return PairLaws(others[-1], nowhere, nowhere)
+
+
 def run(name: str, method: str, seed: int, folder: Path) -> dict[str, Any]:
     if name == "generated":
         codes, sizes, pairs = generated(
@@ -159,10 +166,7 @@ def run(name: str, method: str, seed: int, folder: Path) -> dict[str, Any]:
     kept = noisy_tables.laws_of_pairs
     start = time.process_time()
     if method == "no laws":
-        noisy_tables.laws_of_pairs = lambda counts, *_: (
-            _[-1],
-            *[torch.zeros_like(counts, dtype=torch.bool)] * 2,
-        )
+        noisy_tables.laws_of_pairs = _no_laws
     try:
         given = torch.from_numpy(true) if method == "exact" else counts
         fitted = fit_gram(

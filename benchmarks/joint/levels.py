@@ -203,7 +203,8 @@ class Simulated:
         levels = int(named) if named else level_count(self.people, self.first)
         if kind in ("declared", "read") or levels >= DECLARED:
             steps = STEPS if QUICK else 1200
-            noisy_tables._FEW = 4 if kind == "read" else 0
+            limits = noisy_tables.read_on_fewer.__kwdefaults__
+            limits["most_levels"] = 3 if kind == "read" else 0
             return fitting.fit_gram(
                 gram,
                 self.sizes,
@@ -398,9 +399,8 @@ class Simulated:
         mixture = MixtureOfProducts(self.sizes, 512)
         generator = torch.Generator().manual_seed(self.seed)
         with torch.no_grad():
-            jitter = fitting._JITTER * torch.randn(
-                512, mixture.width, generator=generator
-            )
+            deviation = fitting._begin.__kwdefaults__["jitter"]
+            jitter = deviation * torch.randn(512, mixture.width, generator=generator)
             mixture.logits.copy_(tables.ways.clamp(min=RAREST).log() + jitter)
         fitted = fitting._descend(mixture, tables, STEPS, 0.2, None, target=self.target)
         uniform = partial(torch.rand, generator=generator, dtype=torch.float64)

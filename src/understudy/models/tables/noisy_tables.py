@@ -13,6 +13,7 @@ counts as one.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,8 +26,9 @@ from understudy.models.tables.empty_cells import empty_cells, surest
 from understudy.models.tables.fitted_levels import Coarse
 from understudy.models.tables.given_rules import TINY, Ruled, Tie
 from understudy.models.tables.merged_levels import level_count
-from understudy.models.tables.pair_laws import laws_of_pairs
+from understudy.models.tables.pair_laws import PairLaws, laws_of_pairs
 from understudy.models.tables.priors import (
+    LevelPrior,
     common_share,
     drawn_noise,
     level_prior,
@@ -34,13 +36,9 @@ from understudy.models.tables.priors import (
     with_margins,
 )
 
-# share of the prior's precision that enters: the mixture itself pools what pairs share
-_CAUTION = 0.3
-_TIGHTEST = 20.0  # the prior is at most so many times as precise as the measurement
-# frequencies nearer than this are the same; stands in for the noise of exact cells
+# frequencies nearer than this are the same; stands in for the noise of exact cells: no
+# number of drawn rows that anybody asks for shows less
 RESOLUTION = 1e-5
-# levels: where noise allows fewer, other pairs than a target's are read on these
-_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -88,32 +86,34 @@ def read_tables(
     noise: float | Tensor,
     people: int | None = None,
     ties: Sequence[Tie] = (),
+    caution: float = 0.3,
+    tightest: float = 20.0,
 ) -> NoisyMarginals:
     """Steps 1 and 2 of `fit_gram`. No table measured as a whole, and the number of
     people not known → ConfigError.
+
+    `caution`: the part of the prior's precision that enters, as the mixture itself
+    pools what pairs share; all of it gains nothing (benchmarks/joint/NOTES.md, "no
+    gain"). `tightest`: the prior is at most so many times as precise as a measurement,
+    so that a fit that stops where noise begins still follows the cells.
     """
     counts, variance = checked(gram, sizes, noise)
-    columns = (
-        functional.one_hot(torch.repeat_interleave(torch.tensor(sizes)))
-        .double()
-        .to(gram.device)
-    )
+    columns = _members(sizes, gram.device)
     never = forbidden(sizes, ties, gram.device)
     counts = torch.where(never, 0, counts)
-    exact = torch.where(never, 0, variance)
-    none = never.diagonal()
-    total, ways, ways_variance = _one_way(counts, exact, columns, none, people)
-    measured = ((1 - columns @ columns.T) > 0) & variance.isfinite()
+    total, ways, ways_variance = _one_way(
+        counts,
+        torch.where(never, 0, variance),
+        columns,
+        never.diagonal(),
+        people,
+    )
+    is_pair = (1 - columns @ columns.T) > 0
+    measured = is_pair & variance.isfinite()
     known = torch.where(measured, variance, 0)
     open_cells = measured & ~never
-    independent = torch.outer(ways, ways) / total
-    if ties:
-        independent = with_margins(
-            Ruled.from_ties(ways[None] / total, sizes, ties).gram() * total,
-            ways[:, None],
-            columns,
-        )
-    apart, nobody, lawful = laws_of_pairs(
+    independent = _independent(ways, total, columns, sizes, ties)
+    laws = laws_of_pairs(
         counts,
         known,
         open_cells,
@@ -121,27 +121,18 @@ def read_tables(
         columns,
         independent * measured,
     )
-    # a level that nobody seems to have may have a person
-    expected = ways.clamp(min=1) / total**0.5
+    pairs = _NoisyPairs(counts, known, measured, ways, total, columns, independent)
     # as if all cells were measured alike
     heard = torch.where(never & measured, drawn_noise(known, 1), counts)
-    prior = level_prior(heard - apart, known, measured, expected, columns)
-
-    def pool(cells: Tensor, noise: float = 1.0) -> Tensor:
-        return (
-            pooled_tables(cells, ways, noise * known, measured, columns, independent)
-            * measured
-        )
-
-    share = common_share(
-        heard, known, measured, apart, prior, lambda cells: pool(cells, 2.0)
-    )
-    mean = torch.where(lawful, apart, apart + share * (pool(counts) - apart))
-    pull = _CAUTION * known / prior.variance.clamp(min=TINY)
-    pull = torch.where(measured & (known > 0), pull.clamp(max=_TIGHTEST), 0)
-    resolution = (RESOLUTION * total) ** 2
-    weight = torch.where(measured, total**2 / variance.clamp(min=resolution), 0)
+    prior, mean = _prior_of_pairs(pairs, heard, laws)
+    pull = caution * known / prior.variance.clamp(min=TINY)
+    is_noisy = measured & (known > 0)
+    pull = torch.where(is_noisy, pull.clamp(max=tightest), 0)
+    least_variance = (RESOLUTION * total) ** 2
+    precision = total**2 / variance.clamp(min=least_variance)
+    weight = torch.where(measured, precision, 0)
     released = prior.turned(torch.where(measured, counts, 0))
+    estimated = (released + pull * prior.turned(mean)) / (1 + pull)
     empty = empty_cells(
         counts,
         known,
@@ -150,22 +141,102 @@ def read_tables(
         columns,
         independent if ties else None,
     )
+    empty = torch.maximum(empty, surest(known) * laws.nobody)
+    cells_of_pair = columns.T @ open_cells.double() @ columns
+    n_cells = max(int(open_cells.triu().sum()), 1)
     return NoisyMarginals(
         people=total,
         ways=ways / total,
-        ways_precision=total**2 / ways_variance.clamp(min=resolution),
+        ways_precision=total**2 / ways_variance.clamp(min=least_variance),
         measured=released / total,
         weight=weight,
-        target=(released + pull * prior.turned(mean)) / (1 + pull) * measured / total,
+        target=estimated * measured / total,
         precision=weight * (1 + pull),
         basis=prior.basis,
         columns=columns,
-        least=1 - 3 * (2 / max(int(open_cells.triu().sum()), 1)) ** 0.5,
-        most=most_of(columns.T @ open_cells.double() @ columns),
-        empty=torch.maximum(empty, surest(known) * nobody) * weight.sqrt(),
+        least=1 - 3 * (2 / n_cells) ** 0.5,
+        most=most_of(cells_of_pair),
+        empty=empty * weight.sqrt(),
         cells=int(open_cells.sum()),
-        laws=torch.where(lawful, apart / total, 0),
+        laws=torch.where(laws.lawful, laws.tables / total, 0),
     )
+
+
+def _members(sizes: Sequence[int], device: torch.device) -> Tensor:
+    """Which column each level is of: (width, m), 0 or 1."""
+    column = torch.repeat_interleave(torch.tensor(sizes))
+    return functional.one_hot(column).double().to(device)
+
+
+def _independent(
+    ways: Tensor,
+    total: float,
+    columns: Tensor,
+    sizes: Sequence[int],
+    ties: Sequence[Tie],
+) -> Tensor:
+    """The tables that columns have which are independent but for rules."""
+    if not ties:
+        return torch.outer(ways, ways) / total
+    ruled = Ruled.from_ties(ways[None] / total, sizes, ties)
+    return with_margins(ruled.gram() * total, ways[:, None], columns)
+
+
+@dataclass(frozen=True, eq=False)
+class _NoisyPairs:
+    """Two-way tables in counts, (width, width), the variance of their noise, and
+    one-way tables (width,) of so many people.
+    """
+
+    counts: Tensor
+    noise: Tensor
+    measured: Tensor
+    ways: Tensor
+    total: float
+    columns: Tensor
+    independent: Tensor
+
+    def pooled(self, counts: Tensor, times: float = 1.0) -> Tensor:
+        """What all tables share, by counts with so many times the noise's variance."""
+        tables = pooled_tables(
+            counts,
+            self.ways,
+            times * self.noise,
+            self.measured,
+            self.columns,
+            self.independent,
+        )
+        return tables * self.measured
+
+
+def _prior_of_pairs(
+    pairs: _NoisyPairs,
+    heard: Tensor,
+    laws: PairLaws,
+) -> tuple[LevelPrior, Tensor]:
+    """Around what pairs lie, and how far; `heard` are the counts as if all cells were
+    measured alike.
+    """
+    apart = laws.tables
+    # a level that nobody seems to have may have a person
+    expected = pairs.ways.clamp(min=1) / pairs.total**0.5
+    prior = level_prior(
+        heard - apart,
+        pairs.noise,
+        pairs.measured,
+        expected,
+        pairs.columns,
+    )
+    share = common_share(
+        heard,
+        pairs.noise,
+        pairs.measured,
+        apart,
+        prior,
+        partial(pairs.pooled, times=2.0),
+    )
+    mean = apart + share * (pairs.pooled(pairs.counts) - apart)
+    return prior, torch.where(laws.lawful, apart, mean)
 
 
 def read_on_fewer(
@@ -174,67 +245,63 @@ def read_on_fewer(
     sizes: Sequence[int],
     target: int,
     people: int,
+    *,
+    most_levels: int = 2,
 ) -> NoisyMarginals | None:
     """Where a target's pairs have most of the budget, as people are few and everybody
-    knows how many, others hide in their noise: merged to √(n/σ) levels if that is below
-    3, and drawn to what they say of these, within one to independence
-    (benchmarks/joint). Of fewer than 2σ people these would hide as well.
+    knows how many, others hide in their noise: merged to √(n/σ) levels if these are no
+    more than `most_levels`, and drawn to what they say of these, within one to
+    independence. Of fewer than 2σ people these would hide as well.
+
+    At three levels adult gains nothing, and credit loses 5 % in 2-way distance
+    (benchmarks/joint/NOTES.md, "Fewer levels than declared").
     """
     column = torch.repeat_interleave(torch.tensor(sizes, device=gram.device))
-    other = (
-        (column[:, None] != column)
-        & (column[:, None] != target)
-        & (column != target)
-        & noise.isfinite()
-    )
-    sigma = float(noise[other].square().mean().sqrt()) if bool(other.any()) else 0.0
-    if people < 2 * sigma or level_count(people, sigma) >= _FEW:
+    is_pair = column[:, None] != column
+    has_target = (column[:, None] == target) | (column == target)
+    other = is_pair & ~has_target & noise.isfinite()
+    sigma = 0.0
+    if bool(other.any()):
+        sigma = float(noise[other].square().mean().sqrt())
+    levels = level_count(people, sigma)
+    if people < 2 * sigma or levels > most_levels:
         return None
-    told = read_tables(
-        gram,
-        sizes,
-        noise=torch.where(other, torch.inf, noise),
-        people=people,
-    )
-    coarse = Coarse.from_one_way(
-        told.ways * told.people,
-        sizes,
-        {target},
-        level_count(people, sigma),
-    )
+    with_target = torch.where(other, torch.inf, noise)
+    told = read_tables(gram, sizes, noise=with_target, people=people)
+    coarse = Coarse.from_one_way(told.ways * told.people, sizes, {target}, levels)
     if coarse is None:
         return None
     counts, variance = coarse.merged(gram, noise.square())
     read = read_tables(counts, coarse.sizes, noise=variance.sqrt(), people=people)
+    return _with_others(told, read, coarse, other)
+
+
+def _with_others(
+    told: NoisyMarginals,
+    read: NoisyMarginals,
+    coarse: Coarse,
+    other: Tensor,
+) -> NoisyMarginals:
+    """Tables as `told`, and of the pairs `other` what was `read` on the fewer levels
+    of `coarse`.
+    """
     member = functional.one_hot(coarse.group).double()
     shares = member * coarse.share[:, None]
-    many = member @ member.sum(0)
-    near = (
-        shares
-        @ with_margins(
-            read.plain(read.target).clamp(min=0),
-            read.ways[:, None],
-            read.columns,
-        )
-        @ shares.T
-    )
-    pairs = (
-        read.columns.T
-        @ read.precision
-        @ read.columns
-        / torch.outer(*2 * (read.columns.sum(0),))
-    )
-    precision = torch.where(
-        other,
-        told.columns @ pairs @ told.columns.T * torch.outer(many, many),
-        told.precision,
-    )
-    drawn = torch.where(other, told.basis.T @ near @ told.basis, told.target)
+    own_levels = member @ member.sum(0)
+    estimated = read.plain(read.target).clamp(min=0)
+    fewer = with_margins(estimated, read.ways[:, None], read.columns)
+    near = shares @ fewer @ shares.T
+    sizes = read.columns.sum(0)
+    sums = read.columns.T @ read.precision @ read.columns
+    pairs = sums / torch.outer(sizes, sizes)
+    spread = told.columns @ pairs @ told.columns.T
+    spread = spread * torch.outer(own_levels, own_levels)
+    drawn = told.basis.T @ near @ told.basis
     return replace(
         told,
         ways=shares @ read.ways,
-        target=drawn,
-        precision=precision,
+        target=torch.where(other, drawn, told.target),
+        precision=torch.where(other, spread, told.precision),
         least=0.0,
     )
 
@@ -249,12 +316,10 @@ def forbidden(
     """
     anything = torch.ones(1, sum(sizes), dtype=torch.float64, device=device)
     column = torch.repeat_interleave(torch.tensor(sizes, device=device))
-    counted = (column[:, None] != column) | torch.eye(
-        len(column),
-        dtype=torch.bool,
-        device=device,
-    )
-    return (Ruled.from_ties(anything, sizes, ties).gram() == 0) & counted
+    is_pair = column[:, None] != column
+    is_level = torch.eye(len(column), dtype=torch.bool, device=device)
+    law = Ruled.from_ties(anything, sizes, ties)
+    return (law.gram() == 0) & (is_pair | is_level)
 
 
 def most_of(
@@ -266,12 +331,13 @@ def most_of(
     """What so many squared normals add up to at most in so many tables, but for a
     `chance` that one of these has more (Wilson, Hilferty 1931).
     """
-    tables = int(cells.triu(1).count_nonzero()) if tables is None else tables
+    if tables is None:
+        tables = int(cells.triu(1).count_nonzero())
     spread = 2 / (9 * cells.clamp(min=1))
-    bound = torch.special.ndtri(
-        torch.tensor(1 - chance / max(tables, 1), dtype=cells.dtype)
-    )
-    most: Tensor = cells * (1 - spread + bound * spread.sqrt()) ** 3
+    share = 1 - chance / max(tables, 1)
+    bound = torch.special.ndtri(torch.tensor(share, dtype=cells.dtype))
+    cube_root = 1 - spread + bound * spread.sqrt()
+    most: Tensor = cells * cube_root**3
     return most
 
 
@@ -308,10 +374,12 @@ def _one_way(
     # Row sums (width, m): a level within each other column, and within its own the cell
     # on the diagonal.
     sums = torch.where(own, counts.diagonal()[:, None], pairs @ columns)
-    known = 1 / torch.where(own, noise.diagonal()[:, None], _total(pair_noise, columns))
+    sums_noise = _total(pair_noise, columns)
+    known = 1 / torch.where(own, noise.diagonal()[:, None], sums_noise)
     # Totals (m, m): of each two-way table, and on the diagonal of the one-way table.
     trust = (1 / _total((1 / known).T, columns)).triu()
-    people = float(known_people or (columns.T @ sums * trust).sum() / trust.sum())
+    totals = columns.T @ sums
+    people = float(known_people or (totals * trust).sum() / trust.sum())
     if math.isnan(people):
         raise ConfigError(
             "the Gram matrix holds no table measured as a whole, and so no number of "
@@ -320,13 +388,11 @@ def _one_way(
     # what is left of them where noise is larger than their number
     people = max(people, 1.0)
     weight = known.sum(1)
-    ways = torch.where(
-        weight > 0,
-        (sums * known).sum(1) / weight.clamp(min=TINY),
-        torch.nan,
-    )
+    means = (sums * known).sum(1) / weight.clamp(min=TINY)
+    ways = torch.where(weight > 0, means, torch.nan)
     for own_levels in own.T:
-        ways[own_levels & ~none] = _known_to_simplex(ways[own_levels & ~none], people)
+        possible = own_levels & ~none
+        ways[possible] = _known_to_simplex(ways[possible], people)
     return people, ways, 1 / weight
 
 
@@ -334,21 +400,21 @@ def _total(variance: Tensor, columns: Tensor) -> Tensor:
     """Sums over each column's levels (…, width) → (…, m); infinite where a part of them
     is.
     """
-    finite = variance.isfinite()
-    total = torch.where(finite, variance, 0) @ columns
-    return torch.where((~finite).double() @ columns > 0, torch.inf, total)
+    is_finite = variance.isfinite()
+    total = torch.where(is_finite, variance, 0) @ columns
+    infinite = (~is_finite).double() @ columns
+    return torch.where(infinite > 0, torch.inf, total)
 
 
 def _known_to_simplex(values: Tensor, total: float) -> Tensor:
     """The nearest non-negative values with this sum; unknown (NaN) ones first share
     what the others leave.
     """
-    unknown = values.isnan()
-    rest = (total - values.nansum()).clamp(min=0) / unknown.sum().clamp(min=1)
-    return to_simplex(
-        torch.where(unknown, rest, values)[None],
-        values.new_tensor([total]),
-    )[0]
+    is_unknown = values.isnan()
+    left = (total - values.nansum()).clamp(min=0)
+    rest = left / is_unknown.sum().clamp(min=1)
+    guess = torch.where(is_unknown, rest, values)
+    return to_simplex(guess[None], values.new_tensor([total]))[0]
 
 
 def checked(
@@ -367,18 +433,20 @@ def checked(
             f"the Gram matrix is {tuple(gram.shape)}, but {sizes} give a width of "
             f"{width}."
         )
-    spread = torch.as_tensor(noise, dtype=torch.float64, device=gram.device).expand(
-        width,
-        width,
-    )
-    if bool((spread.isnan() | (spread < 0)).any()):
+    deviation = torch.as_tensor(noise, dtype=torch.float64, device=gram.device)
+    deviation = deviation.expand(width, width)
+    if bool((deviation.isnan() | (deviation < 0)).any()):
         raise ConfigError(
             "noise must be 0 or above; infinity marks a cell that was not measured."
         )
-    counts = torch.where(spread.isfinite(), gram.double(), 0)
+    counts = torch.where(deviation.isfinite(), gram.double(), 0)
     if not bool(counts.triu().isfinite().all()):
         raise ConfigError(
             "the Gram matrix holds a value that is no number in a measured cell."
         )
-    variance = spread.square()
-    return counts.triu() + counts.triu(1).T, variance.triu() + variance.triu(1).T
+    return _symmetric(counts), _symmetric(deviation.square())
+
+
+def _symmetric(upper: Tensor) -> Tensor:
+    """The same with what lies on and above the diagonal below it as well."""
+    return upper.triu() + upper.triu(1).T
