@@ -46,8 +46,14 @@ from torch.nn import functional
 from understudy.ground.check import positive, whole
 from understudy.models.kernels.clients import Adam, along
 from understudy.models.tables.fitted_levels import RAREST, Coarse
-from understudy.models.tables.given_rules import Rules, Tie, blocks_of
-from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
+from understudy.models.tables.given_rules import Ruled, Rules, Tie, blocks_of
+from understudy.models.tables.loss import (
+    EmptyCells,
+    Slope,
+    Triple,
+    TwoWay,
+    WideTable,
+)
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import (
     NoisyMarginals,
@@ -64,9 +70,6 @@ from understudy.models.tables.target import (
 )
 
 Watch = Callable[[int, float], None]
-
-# of the people: so many rows, as if seen to keep the rules, make draws keep them
-_KEPT = 0.1
 
 
 def fit_gram(
@@ -185,32 +188,39 @@ def _begin_by_laws(
     laws = tables.laws.cpu()
     ways = tables.ways.cpu()
     columns = tables.columns.cpu()
-    pairs = (columns.T @ laws @ columns > 0).triu(1).nonzero().tolist()
+    people_with_law = columns.T @ laws @ columns
+    pairs = (people_with_law > 0).triu(1).nonzero().tolist()
     blocks = blocks_of(mixture.sizes)
     drawn = dict[int, Tensor]()
     for one, other in pairs:
         table = laws[blocks[one], blocks[other]]
-        if one in drawn or other in drawn:
-            known, free, odds = (
-                (one, other, table) if one in drawn else (other, one, table.T)
-            )
-            if free not in drawn:
-                drawn[free] = torch.multinomial(
-                    odds[drawn[known]].clamp(min=RAREST),
-                    1,
-                    generator=generator,
-                )[:, 0]
-            continue
-        place = (torch.arange(mixture.components) + 0.5) / mixture.components
-        heap = table.flatten().cumsum(0)
-        cells = torch.searchsorted(heap / heap[-1], place)
-        cells = cells[torch.randperm(mixture.components, generator=generator)]
-        drawn[one], drawn[other] = cells // table.shape[1], cells % table.shape[1]
+        if one in drawn and other not in drawn:
+            drawn[other] = _drawn_by(table, drawn[one], generator)
+        elif other in drawn and one not in drawn:
+            drawn[one] = _drawn_by(table.T, drawn[other], generator)
+        elif one not in drawn:
+            cells = _drawn_evenly(table, mixture.components, generator)
+            drawn[one] = cells // table.shape[1]
+            drawn[other] = cells % table.shape[1]
     for column, levels in drawn.items():
         own = functional.one_hot(levels, mixture.sizes[column])
         others = ways[blocks[column]].clamp(min=RAREST)
         odds = own_share * own + (1 - own_share) * others
         mixture.logits[:, blocks[column]] = odds.log().to(mixture.logits.dtype)
+
+
+def _drawn_by(table: Tensor, levels: Tensor, generator: torch.Generator) -> Tensor:
+    """A level of the table's columns for each of the `levels` of its rows."""
+    odds = table[levels].clamp(min=RAREST)
+    return torch.multinomial(odds, 1, generator=generator)[:, 0]
+
+
+def _drawn_evenly(table: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """So many cells of a table, each about as often as its share, in random order."""
+    middles = (torch.arange(count) + 0.5) / count
+    cumulated = table.flatten().cumsum(0)
+    cells = torch.searchsorted(cumulated / cumulated[-1], middles)
+    return cells[torch.randperm(count, generator=generator)]
 
 
 def _descend(
@@ -222,24 +232,19 @@ def _descend(
     triples: Sequence[WideTable] = (),
     ties: Sequence[Tie] = (),
     target: int | None = None,
+    *,
+    kept_people: float = 0.1,
 ) -> MixtureOfProducts:
-    """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
-    # at most for cells to become empty, and at least where there are rules
-    waited = 0.1 * steps
-    stray = 0.015  # of a pair's people, in cells that should be empty
+    """Adam on the logits, at a rate that falls to zero as √(1 − t/steps).
+
+    `kept_people`: a part of the people, as if seen to keep the rules, by which most
+    draws of the mixture do; a small one, as nobody was seen to.
+    """
     # gradients are near 1, far above Adam's epsilon
     scale = float(tables.ways_precision.mean().rsqrt())
-    rules = Rules(
-        mixture.sizes,
-        tuple(tie.to(tables.ways.device, torch.float32) for tie in ties),
-    )
-    two_way = TwoWay(tables, mixture.sizes, scale, rules)
-    empty = EmptyCells(tables, scale, rules)
-    with_target = None
-    if target is not None and mixture.sizes[target] <= MOST_LEVELS:
-        with_target = WithTarget(tables, mixture.sizes, target, scale, rules, triples)
-    ways = tables.ways.float()
-    ways_precision = (tables.ways_precision * scale).float()
+    ties = [tie.to(tables.ways.device, torch.float32) for tie in ties]
+    rules = Rules(mixture.sizes, tuple(ties))
+    loss = _Loss(mixture, tables, scale, rules, triples, target)
     adam = Adam([mixture.logits], lr=rate, betas=(0.9, 0.99))
     for step in range(steps + 1):
         law = rules.law_of(mixture.odds())
@@ -250,33 +255,97 @@ def _descend(
         tied = law.tied()
         wide = [law.table(one.columns) for one in triples]
         with torch.no_grad():
-            turned, pairs = two_way.pairs(law, tied)
-            residual, noise_alone = two_way.residual(pairs)
+            turned, pairs = loss.two_way.pairs(law, tied)
+            residual, is_noise = loss.two_way.residual(pairs)
             if watch is not None:
                 watch(step, residual)
-            done = noise_alone and all(
-                one.is_noise(table) for one, table in zip(triples, wide, strict=True)
-            )
-            if done and step < waited:
-                done = not ties and empty.largest_stray_share(law, tied) <= stray
-            if done or step == steps:
+            if step == steps:
                 break
-            slope = two_way.slope(law, turned, pairs)
-            slope.add_ways((law.weighed(own).mean(0) - ways) * ways_precision)
-            empty.add_to(slope)
-            if with_target is not None:
-                with_target.add_to(slope)
-            wider = [
-                one.slope(table, mixture.components, scale)
-                for one, table in zip(triples, wide, strict=True)
-            ]
+            if is_noise and loss.is_done(law, tied, wide, step, steps):
+                break
+            slope = loss.slope(law, turned, pairs)
+            wider = loss.wide_slopes(wide)
         adam.lr = rate * (1 - step / steps) ** 0.5
         outputs = [own, *tied, *wide]
         slopes = [slope.own, *slope.tied, *wider]
         if share is not None and log_remainder is not None and slope.share is not None:
             # of −log of what the rules leave of all
-            kept = -_KEPT * tables.people * scale * share.detach()
+            kept = -kept_people * tables.people * scale * share.detach()
             outputs += [share, log_remainder]
             slopes += [slope.share, kept]
-        adam.step(torch.autograd.grad(along(outputs, slopes), mixture.logits))
+        gradient = torch.autograd.grad(along(outputs, slopes), mixture.logits)
+        adam.step(gradient)
     return mixture.requires_grad_(False)
+
+
+class _Loss:
+    """All parts of the loss of one fit, and when it is low enough.
+
+    `wait`: a part of all steps, at most for cells to become empty, and at least where
+    there are rules, whose pairs are the strongest, and come last. `stray`: of a pair's
+    people, in cells that should be empty.
+    """
+
+    def __init__(
+        self,
+        mixture: MixtureOfProducts,
+        tables: NoisyMarginals,
+        scale: float,
+        rules: Rules,
+        triples: Sequence[WideTable],
+        target: int | None,
+        *,
+        wait: float = 0.1,
+        stray: float = 0.015,
+    ) -> None:
+        self.triples = triples
+        self.has_rules = bool(rules.ties)
+        self.components = mixture.components
+        self.scale = scale
+        self.wait = wait
+        self.stray = stray
+        sizes = mixture.sizes
+        self.two_way = TwoWay(tables, sizes, scale, rules)
+        self.empty = EmptyCells(tables, scale, rules)
+        self.with_target = None
+        if target is not None and sizes[target] <= MOST_LEVELS:
+            self.with_target = WithTarget(tables, sizes, target, scale, rules, triples)
+        self.ways = tables.ways.float()
+        self.ways_precision = (tables.ways_precision * scale).float()
+
+    def is_done(
+        self,
+        law: Ruled,
+        tied: Sequence[Tensor],
+        wide: Sequence[Tensor],
+        step: int,
+        steps: int,
+    ) -> bool:
+        """Whether nothing is left but noise, where two-way tables have no more, at this
+        of so many steps.
+        """
+        each = zip(self.triples, wide, strict=True)
+        if not all(triple.is_noise(table) for triple, table in each):
+            return False
+        if step >= self.wait * steps:
+            return True
+        if self.has_rules:
+            return False
+        return self.empty.largest_stray_share(law, tied) <= self.stray
+
+    def slope(self, law: Ruled, turned: Tensor, pairs: Tensor) -> Slope:
+        """The gradient of all parts but three-way tables."""
+        slope = self.two_way.slope(law, turned, pairs)
+        ways = law.weighed(law.own).mean(0)
+        slope.add_ways((ways - self.ways) * self.ways_precision)
+        self.empty.add_to(slope)
+        if self.with_target is not None:
+            self.with_target.add_to(slope)
+        return slope
+
+    def wide_slopes(self, wide: Sequence[Tensor]) -> list[Tensor]:
+        """The gradients in three-way tables."""
+        return [
+            triple.slope(table, self.components, self.scale)
+            for triple, table in zip(self.triples, wide, strict=True)
+        ]
