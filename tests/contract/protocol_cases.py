@@ -718,6 +718,15 @@ CASES = [
         lambda: vertical(2),
         whole_price_at_begin=True,
     ),
+    Case(
+        "Gram, columns, a union, encrypted products",
+        "gram",
+        MIXTURE | {"alignment": "union", "products": "encrypted"},
+        lambda: vertical(2),
+        # so that few people are made up
+        Budget(epsilon=100.0, delta=1e-2),
+        whole_price_at_begin=True,
+    ),
     RowsCase(
         "Gram, rows, three parties",
         "gram",

@@ -29,7 +29,6 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import PureDp
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import (
     Ask,
     Assembly,
@@ -39,6 +38,7 @@ from understudy.protocols.core.base import (
     Party,
     Public,
 )
+from understudy.protocols.core.union import UnitedParty
 from understudy.protocols.papers.gen_fl import local as gen_fl_local
 from understudy.protocols.papers.sgde import training as sgde_training
 from understudy.protocols.papers.vertical_gans import party as gan_party
@@ -189,7 +189,7 @@ def test_every_party_is_told_the_agreed_settings_before_anything_else_is_asked(
         asked = [
             ask
             for who, ask, _ in parties.log
-            if who == name and type(ask) not in AlignedParty.messages
+            if who == name and type(ask) not in UnitedParty.messages
         ]
         assert isinstance(asked[0], Opening)
         for ask in asked:
@@ -329,7 +329,9 @@ def test_the_ledger_total_equals_what_the_config_promised(case: Case) -> None:
             )
             assert spent == pytest.approx(stated, rel=1e-6)
         if case.settings.get("sampling") != "shared":
-            assert holder.ledger.spent() >= 0.99 * case.budget.epsilon, (
+            # two shares of a budget, of lengths and of releases, compose to less
+            least = 0.98 if case.settings.get("alignment") == "union" else 0.99
+            assert holder.ledger.spent() >= least * case.budget.epsilon, (
                 "noise beyond what the promise needs"
             )
 

@@ -11,8 +11,8 @@ from protocol_cases import CASES, Case
 from undisturbed import Recorded, entries_in, undisturbed, until_the_last_answer
 
 from understudy.ground.errors import Effect, UnderstudyError
-from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import Ask, Paid, Party, Reply
+from understudy.protocols.core.union import UnitedParty
 from understudy.runs.federation import Federation
 
 pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")
@@ -58,7 +58,7 @@ class Insistent(Recorded):
         return reply
 
 
-ALIGNMENT = {kind.kind() for kind in AlignedParty.messages}
+ALIGNMENT = {kind.kind() for kind in UnitedParty.messages}
 
 
 @pytest.mark.long

@@ -30,7 +30,7 @@ from understudy.protocols.core.alignment import (
     align_grid,
     watch_alignment,
 )
-from understudy.protocols.core.base import Keep, Public, Return
+from understudy.protocols.core.base import Keep, Paid, Public, Return
 from understudy.protocols.core.union import (
     LENGTHS,
     IntroduceUnion,
@@ -233,10 +233,13 @@ def test_every_value_of_every_reply_says_why_it_may_leave():
     parties.ask = watched
     align_union(parties, GROUPS)
     assert len(seen) == 10
-    for reply in seen:
-        for value in vars(reply).values():
-            assert isinstance(value, Public)
-            assert value.reason
+    values = [value for reply in seen for value in vars(reply).values()]
+    # of each party its own set, whose length follows from rows
+    paid = [value for value in values if isinstance(value, Paid)]
+    assert len(paid) == 2
+    assert all("how many people" in value.receipt.description for value in paid)
+    for value in values:
+        assert isinstance(value, Paid) or (isinstance(value, Public) and value.reason)
 
 
 def asks_of(name, parties):

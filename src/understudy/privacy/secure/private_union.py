@@ -268,7 +268,8 @@ class UnionMask:
         if both.dtype != np.uint8 or both.shape != (self.length, 64):
             raise AlignmentError(
                 f"{owner} was to return {self.length:,} points twice. The whole set "
-                "was refused."
+                "was refused.",
+                effect=Effect.NOTHING_COMPUTED_OR_SENT,
             )
         complete, linked = (checked_set(one, owner) for one in np.hsplit(both, 2))
         self._sets |= {self._own("E"): complete, self._own("L"): linked}
@@ -287,7 +288,8 @@ class UnionMask:
         if len(others) != due:
             raise AlignmentError(
                 f"{owner} was to send {due:,} people of its own, not {len(others):,}. "
-                "The whole set was refused."
+                "The whole set was refused.",
+                effect=Effect.NOTHING_COMPUTED_OR_SENT,
             )
         if due:
             checked_set(others, owner)
@@ -297,7 +299,8 @@ class UnionMask:
         order = np.argsort(ids)
         if (ids[order][1:] == ids[order][:-1]).any():
             raise AlignmentError(
-                f"{owner} named a person twice. The whole set was refused."
+                f"{owner} named a person twice. The whole set was refused.",
+                effect=Effect.NOTHING_COMPUTED_OR_SENT,
             )
         ranks = np.empty(len(ids), dtype=np.int64)
         ranks[order] = np.arange(len(ids))
@@ -373,7 +376,10 @@ class UnionMask:
         made = {step: name in self._sets for step, name in steps.items()}
         made["places"] = places
         if not made[before] or (due != before and made[due]):
-            raise AlignmentError("A set came out of turn. It was refused.")
+            raise AlignmentError(
+                "A set came out of turn. It was refused.",
+                effect=Effect.NOTHING_COMPUTED_OR_SENT,
+            )
 
     @cached_property
     def _masked_and_order(self) -> tuple[Masked, Rows]:

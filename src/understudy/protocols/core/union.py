@@ -43,7 +43,15 @@ from understudy.protocols.core.alignment import (
     MaskOwn,
     SharedPositions,
 )
-from understudy.protocols.core.base import Ask, Keep, Message, Parties, Public, Reply
+from understudy.protocols.core.base import (
+    Ask,
+    Keep,
+    Message,
+    Paid,
+    Parties,
+    Public,
+    Reply,
+)
 from understudy.protocols.core.settings import INTERSECTION, UNION
 
 # of ε and of δ, for lengths: at ε = 1 some 6,000 people are made up in all, which costs
@@ -103,9 +111,11 @@ class TakePlaces(Ask, kind="union.take-places"):
 
 
 class MaskedPeople(Reply, kind="union.masked-people"):
-    """A set of people under one more key, (n, 32) bytes, or under two, (n, 64)."""
+    """A set of people under one more key, (n, 32) bytes, or under two, (n, 64). A
+    holder's own is paid for: how long it is follows from rows.
+    """
 
-    masked: Public
+    masked: Paid | Public
 
 
 class Placed(Reply, kind="union.placed"):
@@ -300,7 +310,7 @@ class UnitedParty(AlignedParty):
         told = [self.run, names, padding.scale, padding.reach]
         salt = hashlib.sha256(ask.salt + json.dumps(told).encode()).digest()
         (peer,) = (name for name in names if name != self.name)
-        self.ledger.charge(
+        receipt = self.ledger.charge(
             padding.event,
             run=self.run,
             description=f"union with {peer}: how many people are held, and how many "
@@ -322,7 +332,8 @@ class UnitedParty(AlignedParty):
         self._masked = 0
         self._begin_watch(mask.length, mask.length)
         self._union = mask
-        return _masked(mask.mask_ids(), f"under this party's secret key, {WITHIN}")
+        masked = torch.from_numpy(np.array(mask.mask_ids()))
+        return MaskedPeople(masked=Paid(masked, receipt))
 
     def _mask_peer(self, ask: MaskPeer, mask: UnionMask) -> MaskedPeople:
         points = ask.masked.numpy()
