@@ -6,7 +6,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+
+from understudy.data.schema import Boolean, Schema
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +161,18 @@ def test_computing_times_are_of_the_network_that_the_run_would_have(
     row = times.measure("toy", None, "here")
     assert list(row) == times.FIELDS
     assert min(row["client_ms"], row["server_ms"], row["drawing_s"]) > 0
+
+
+def test_a_map_shows_what_hangs_together_and_nothing_else(
+    load_bench: Callable[..., ModuleType],
+) -> None:
+    pytest.importorskip("PIL")
+    maps = load_bench("fed_wae", "maps")
+    schema = Schema(columns=tuple(Boolean(name=name) for name in "abc"))
+    first = np.arange(40) % 2 == 0
+    frame = pd.DataFrame({"a": first, "b": ~first, "c": False})
+    square = maps.correlation_map(frame, maps.Data(frame, frame, schema, "a"))
+    assert square[0, 0].tolist() == [255, 0, 0]
+    assert square[0, 1].tolist() == [0, 0, 255]
+    assert (square[2] == 255).all()
+    assert maps.side_by_side([square, square]).shape[1] == 6 * len(square) + maps.GAP
