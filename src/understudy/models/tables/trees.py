@@ -83,44 +83,42 @@ class Trees:
     @cached_property
     def layers(self) -> tuple[tuple[int, ...], ...]:
         """How many nodes the layers of each column's tree have, from the top."""
-        several = [
-            self.paid > 1 and grid.is_tree(column) for column in self.schema.columns
-        ]
-        cells = zip(
-            (column.levels for column in self.fine.columns),
-            several,
-            strict=True,
-        )
-        return tuple(
-            tuple(layer_sizes(many, grid.FAN)) if tree else (many,)
-            for many, tree in cells
-        )
+        layers = []
+        for own, fine in self.columns:
+            if self.paid > 1 and grid.is_tree(own):
+                layers.append(tuple(layer_sizes(fine.levels, grid.FAN)))
+            else:
+                layers.append((fine.levels,))
+        return tuple(layers)
 
     @property
     def moved(self) -> int:
         """How many nodes a person moves, at most."""
-        each = zip(self.layers, self.schema.names, strict=True)
-        return sum(
-            max(self.paid * (name in self.found), len(layers)) for layers, name in each
-        ) + len(self.ended)
+        layers = zip(self._paid_layers, self.layers, strict=True)
+        return sum(max(paid, len(own)) for paid, own in layers) + len(self.ended)
+
+    @property
+    def _paid_layers(self) -> list[int]:
+        """How many layers of each column were paid for before their number was
+        known.
+        """
+        return [self.paid if name in self.found else 0 for name in self.schema.names]
 
     @cached_property
     def times(self) -> tuple[int, ...]:
         """How often each column's tree is counted."""
-        each = zip(self.layers, self.schema.names, strict=True)
-        return tuple(
-            max(1, self.paid * (name in self.found) // len(layers))
-            for layers, name in each
-        )
+        layers = zip(self._paid_layers, self.layers, strict=True)
+        return tuple(max(1, paid // len(own)) for paid, own in layers)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many nodes each column has, with those without a value and ends."""
+        sizes = []
         each = zip(self.layers, self.times, self.columns, strict=True)
-        return tuple(
-            (sum(layers) + fine.nullable) * times + grid.end_cells(own)
-            for layers, times, (own, fine) in each
-        )
+        for layers, times, (own, fine) in each:
+            once = sum(layers) + fine.nullable
+            sizes.append(once * times + grid.end_cells(own))
+        return tuple(sizes)
 
     @property
     def nodes(self) -> int:
@@ -161,36 +159,28 @@ class Trees:
             held = np.bincount(cells[:, place], weights, minlength=column.size)
             leaves = torch.from_numpy(held.astype(np.int64, copy=False))
             fan = grid.FAN if len(self.layers[place]) > 1 else column.levels
-            counts += [
-                *layers_of(leaves[: column.levels], fan),
-                leaves[column.levels :],
-            ] * self.times[place]
+            layers = layers_of(leaves[: column.levels], fan)
+            missing = leaves[column.levels :]
+            counts += [*layers, missing] * self.times[place]
             if place in ends:
                 size = grid.end_cells(self.ended[place])
-                counts.append(
-                    torch.from_numpy(np.bincount(ends[place], minlength=size)[:size])
-                )
+                at_ends = np.bincount(ends[place], minlength=size)
+                counts.append(torch.from_numpy(at_ends[:size]))
         return torch.cat(counts)
 
     def split(self, nodes: Tensor) -> list["Nodes"]:
         """Every column's; of what was counted several times, the mean."""
         columns = []
         start = 0
-        for layers, times, (own, column) in zip(
-            self.layers,
-            self.times,
-            self.columns,
-            strict=True,
-        ):
+        each = zip(self.layers, self.times, self.columns, strict=True)
+        for layers, times, (own, column) in each:
             sizes = [*layers, int(column.nullable)]
             middle = start + times * sum(sizes)
             again = nodes[start:middle].view(times, -1)
+            mean = again.double().mean(0) if times > 1 else again[0]
+            *parts, missing = torch.split(mean, sizes)
             ends = nodes[middle : middle + grid.end_cells(own)]
             start = middle + len(ends)
-            *parts, missing = torch.split(
-                again.double().mean(0) if times > 1 else again[0],
-                sizes,
-            )
             columns.append(
                 Nodes(parts, missing if column.nullable else None, ends, times)
             )
@@ -279,62 +269,52 @@ class TreesRead:
         # holders count trees, and do not read them
         from understudy.models.tables.fine_tables import Tree, fine_tables
 
-        split = [
-            group.split(nodes.double())
-            for group, nodes in zip(trees, sums, strict=True)
-        ]
-        each = [
-            (one, sigma / math.sqrt(one.times))
-            for columns, sigma in zip(split, noise, strict=True)
-            for one in columns
-        ]
         columns = [pair for group in trees for pair in group.columns]
-        total, sure = _total(each, [grid.is_tree(own) for own, _ in columns], people)
-        tables = fine_tables(
-            [
+        is_tree = [grid.is_tree(own) for own, _ in columns]
+        nodes = []
+        deviations = []
+        for group, summed, sigma in zip(trees, sums, noise, strict=True):
+            for one in group.split(summed.double()):
+                nodes.append(one)
+                deviations.append(sigma / math.sqrt(one.times))
+        each = list(zip(nodes, deviations, strict=True))
+        total, sure = _total(each, is_tree, people)
+        read = []
+        for j, (own, fine) in enumerate(columns):
+            read.append(
                 Tree(
-                    nodes.layers,
+                    nodes[j].layers,
                     grid.FAN,
-                    sigma,
-                    nodes.missing,
+                    deviations[j],
+                    nodes[j].missing,
                     total,
                     sure,
-                    ordered=grid.is_tree(own),
-                    listed=grid.is_bought(own) and not grid.is_tree(own),
+                    ordered=is_tree[j],
+                    listed=grid.is_bought(own) and not is_tree[j],
                     edges=torch.from_numpy(grid.cell_edges(fine)),
-                    also=() if also is None else also.get(j, ()),
+                    also=(also or {}).get(j, ()),
                 )
-                for j, ((nodes, sigma), (own, fine)) in enumerate(
-                    zip(each, columns, strict=True)
-                )
-            ]
-        )
-        ends = {
-            j: _even_but_for_spikes(
-                nodes.ends,
-                sigma * math.sqrt(nodes.times),
-                float(tables[j][: columns[j][1].levels].sum()),
             )
-            for j, (nodes, sigma) in enumerate(each)
-            if len(nodes.ends)
-        }
-        return cls(
-            total,
-            tables,
-            [sigma for _, sigma in each],
-            ends,
-            [nodes.in_a_row for nodes, _ in each],
-        )
+        tables = fine_tables(read)
+        ends = {}
+        for j, (one, sigma) in enumerate(each):
+            if len(one.ends):
+                levels = columns[j][1].levels
+                people_there = float(tables[j][:levels].sum())
+                counted_once = sigma * math.sqrt(one.times)
+                ends[j] = _even_but_for_spikes(one.ends, counted_once, people_there)
+        in_a_row = [one.in_a_row for one in nodes]
+        return cls(total, tables, deviations, ends, in_a_row)
 
     def levels(self, schema: Schema, pair_noise: float) -> Levels:
         """The levels that these tables and the noise of a pair's cells allow."""
+        # holders do not merge them, but name them as they are told
         from understudy.models.tables.merged_levels import bought_levels
 
         tables = self.tables
         if self.shared:
-            tables = [
-                table * share for table, share in zip(tables, self.shared, strict=True)
-            ]
+            shares = zip(tables, self.shared, strict=True)
+            tables = [table * share for table, share in shares]
         groups = bought_levels(
             schema.columns,
             tables,
@@ -342,18 +322,15 @@ class TreesRead:
             noise=pair_noise,
         )
         ends = {j: table.numpy() for j, table in self.ends.items()}
-        return Levels(schema, groups, [table.numpy() for table in self.tables], ends)
+        weights = [table.numpy() for table in self.tables]
+        return Levels(schema, groups, weights, ends)
 
     def diagonal(self, levels: Levels) -> tuple[Tensor, Tensor]:
         """The people of each level, and the standard deviation of that: (width,)."""
         counts = []
         spread = []
-        for group, weights, sigma in zip(
-            levels.groups,
-            levels.weights,
-            self.noise,
-            strict=True,
-        ):
+        each = zip(levels.groups, levels.weights, self.noise, strict=True)
+        for group, weights, sigma in each:
             counts.append(torch.from_numpy(np.bincount(group, weights=weights)))
             cells = torch.from_numpy(np.bincount(group)).double()
             # a level of many fine cells is known to about two deviations of one count
@@ -369,23 +346,25 @@ def levels_counted(
     """What was counted of the levels of ordered columns, by column; `counts` and their
     `deviations` are (width,).
     """
-    found = {}
+    counted = {}
     start = 0
-    for place, (column, group, size) in enumerate(
-        zip(levels.schema.columns, levels.groups, levels.sizes, strict=True)
-    ):
-        there = size - column.nullable
-        own = slice(start, start + there)
+    each = zip(levels.schema.columns, levels.groups, levels.sizes, strict=True)
+    for place, (column, group, size) in enumerate(each):
+        n_levels = size - column.nullable
+        own = slice(start, start + n_levels)
         start = start + size
-        if grid.is_tree(column) and bool(deviations[own].isfinite().all()):
-            begins = torch.from_numpy(
-                np.searchsorted(
-                    group[: len(group) - column.nullable],
-                    np.arange(there + 1),
+        is_heard = bool(deviations[own].isfinite().all())
+        if is_heard and grid.is_tree(column):
+            cells = group[: len(group) - column.nullable]
+            begins = np.searchsorted(cells, np.arange(n_levels + 1))
+            counted[place] = [
+                Counted(
+                    torch.from_numpy(begins),
+                    counts[own].cpu(),
+                    deviations[own].cpu(),
                 )
-            )
-            found[place] = [Counted(begins, counts[own].cpu(), deviations[own].cpu())]
-    return found
+            ]
+    return counted
 
 
 def runs_of(
@@ -403,22 +382,16 @@ def runs_of(
     before, some may be in the next: that belongs to it. Noise is anywhere: a run that
     hardly shows is looked for where numbers usually are, and nobody's number is zero.
     """
-    split = [
-        group.split(nodes.double()) for group, nodes in zip(tops, sums, strict=True)
-    ]
-    each = [
-        (nodes, sigma)
-        for columns, sigma in zip(split, noise, strict=True)
-        for nodes in columns
-    ]
+    each = []
+    for group, nodes, sigma in zip(tops, sums, noise, strict=True):
+        each += [(one, sigma) for one in group.split(nodes.double())]
     total = _total(each, [True] * len(each), people)
     columns = [column for group in tops for column in group.fine.columns]
-    return torch.tensor(
-        [
-            _run_of(column, nodes, sigma, total, thresholds)
-            for column, (nodes, sigma) in zip(columns, each, strict=True)
-        ]
-    )
+    runs = [
+        _run_of(column, nodes, sigma, total, thresholds)
+        for column, (nodes, sigma) in zip(columns, each, strict=True)
+    ]
+    return torch.tensor(runs)
 
 
 def _run_of(
@@ -497,23 +470,24 @@ def named_runs(cells: Mapping[str, int], runs: Any) -> dict[str, grid.Run]:
     named them: (columns, 2).
     Edges: a run of cells that there are not, or of fewer than one → MessageError.
     """
-    many = torch.tensor([*cells.values()])
-    good = (
-        isinstance(runs, Tensor)
-        and runs.dtype == torch.int64
-        and runs.shape == (len(cells), 2)
-    )
-    if not good or not bool(
-        ((runs[:, 0] >= 0) & (runs[:, 0] <= runs[:, 1]) & (runs[:, 1] < many)).all()
-    ):
+    if not _are_runs(runs, [*cells.values()]):
         raise MessageError(
             f"runs of public cells of {len(cells)} columns were due.",
             effect=Effect.NOTHING_CHARGED_OR_SENT,
         )
-    return {
-        name: (first, last)
-        for name, (first, last) in zip(cells, runs.tolist(), strict=True)
-    }
+    named = zip(cells, runs.tolist(), strict=True)
+    return {name: (first, last) for name, (first, last) in named}
+
+
+def _are_runs(runs: Any, cells: Sequence[int]) -> bool:
+    """Whether these are a first and a last of so many cells for each column."""
+    if not isinstance(runs, Tensor) or runs.dtype != torch.int64:
+        return False
+    if runs.shape != (len(cells), 2):
+        return False
+    first, last = runs.T
+    is_rising = (first >= 0) & (first <= last)
+    return bool((is_rising & (last < torch.tensor(cells))).all())
 
 
 def _total(
@@ -529,57 +503,54 @@ def _total(
     if people is not None:
         return float(people), 0.0
     runs = [(0, len(nodes.layers[0]) - 1) for nodes, _ in each]
-    for look in range(looks):
-        sums = []
-        weights = []
-        for (nodes, sigma), (first, last) in zip(each, runs, strict=True):
-            top = nodes.layers[0][first : last + 1]
-            top = top if nodes.missing is None else torch.cat([top, nodes.missing])
-            sums.append(float(top.sum()))
-            weights.append(1 / (len(top) * max(sigma, 1e-9) ** 2))
-        known = math.fsum(weights)
-        total = max(
-            1.0,
-            math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / known,
-        )
-        sure = known**-0.5
-        if look < looks - 1:
-            runs = [
-                likely_run(nodes.layers[0], nodes.missing, sigma, total, sure)
-                if tree
-                else run
-                for (nodes, sigma), tree, run in zip(each, ordered, runs, strict=True)
-            ]
+    total, sure = _total_within(each, runs)
+    for _ in range(looks - 1):
+        for place, (nodes, sigma) in enumerate(each):
+            if ordered[place]:
+                top = nodes.layers[0]
+                runs[place] = likely_run(top, nodes.missing, sigma, total, sure)
+        total, sure = _total_within(each, runs)
     return total, sure
 
 
-def _even_but_for_spikes(
-    counts: Tensor,
-    noise: float,
-    people: float,
-) -> Tensor:
+def _total_within(
+    each: Sequence[tuple[Nodes, float]],
+    runs: Sequence[grid.Run],
+) -> tuple[float, float]:
+    """The people by the top layers' cells in these runs, and the deviation of that."""
+    sums = []
+    weights = []
+    for (nodes, sigma), (first, last) in zip(each, runs, strict=True):
+        top = nodes.layers[0][first : last + 1]
+        if nodes.missing is not None:
+            top = torch.cat([top, nodes.missing])
+        weight = 1 / (len(top) * max(sigma, 1e-9) ** 2)
+        sums.append(float(top.sum()) * weight)
+        weights.append(weight)
+    known = math.fsum(weights)
+    return max(1.0, math.fsum(sums) / known), known**-0.5
+
+
+def _even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
     """One table with so many people: what stands out as counted, the rest drawn to even
     as far as noise explains.
     """
     counted = counts.double()
-    others = torch.ones_like(counts, dtype=torch.bool)
+    is_other = torch.ones_like(counts, dtype=torch.bool)
 
     def apart() -> Tensor:
-        return torch.where(
-            others,
-            counted - counted[others].sum() / others.sum().clamp(min=1),
-            0,
-        )
+        """How far others lie from their mean."""
+        mean = counted[is_other].sum() / is_other.sum().clamp(min=1)
+        return torch.where(is_other, counted - mean, 0)
 
     for _ in range(3):
-        others = others & (apart() <= CLEAR * noise)
+        is_other = is_other & (apart() <= CLEAR * noise)
     beside = apart()
-    rest = int(others.sum())
-    drawn = counted - beside * (
-        noise**2 * max(rest - 1, 0) / beside.square().sum().clamp(min=1e-9)
-    ).clamp(max=1)
+    others = int(is_other.sum())
+    squares = beside.square().sum().clamp(min=1e-9)
+    by_noise = noise**2 * max(others - 1, 0) / squares
+    drawn = counted - beside * by_noise.clamp(max=1)
     total = counted.new_tensor([max(people, 0.0)])
-    return to_simplex(
-        (drawn + others * (total - drawn.sum()) / max(rest, 1))[None],
-        total,
-    )[0]
+    each_more = (total - drawn.sum()) / max(others, 1)
+    filled = torch.where(is_other, drawn + each_more, drawn)
+    return to_simplex(filled[None], total)[0]
