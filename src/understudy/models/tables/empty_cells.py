@@ -81,7 +81,15 @@ def empty_cells(
         mean = independent
         never = mean == 0
     is_noisy = measured & (noise > 0) & ~never
-    pairs = _Pairs(counts, noise, is_noisy, never, mean, ways, columns)
+    pairs = _Pairs(
+        counts,
+        noise,
+        is_noisy,
+        never,
+        mean,
+        ways,
+        columns,
+    )
     share = torch.full_like(pairs.dispersion, 0.5)
     floor = torch.zeros_like(pairs.dispersion)
     share, floor = pairs.likeliest(pairs.mean, share, floor)

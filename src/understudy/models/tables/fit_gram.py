@@ -116,7 +116,13 @@ def fit_gram(
     tables = None
     has_few_levels = target is not None and mixture.sizes[target] <= MOST_LEVELS
     if people and target is not None and has_few_levels and not ties and not triples:
-        tables = read_on_fewer(counts, deviation, mixture.sizes, target, people)
+        tables = read_on_fewer(
+            counts,
+            deviation,
+            mixture.sizes,
+            target,
+            people,
+        )
     if tables is None:
         tables = read_tables(
             counts,
@@ -133,7 +139,13 @@ def fit_gram(
     _begin(mixture, tables, generator)
     n_wide = len(triples) + int(tables.most.triu(1).count_nonzero())
     wide = [
-        WideTable.from_triple(triple, mixture.sizes, tables.people, n_wide, ties)
+        WideTable.from_triple(
+            triple,
+            mixture.sizes,
+            tables.people,
+            n_wide,
+            ties,
+        )
         for triple in triples
     ]
     fitted = _descend(
@@ -154,7 +166,13 @@ def fit_gram(
         def uniform(n: int) -> Tensor:
             return torch.rand(n, generator=generator, dtype=torch.float64)
 
-        fitted = with_effects(fitted, target, together, uniform, tables)
+        fitted = with_effects(
+            fitted,
+            target,
+            together,
+            uniform,
+            tables,
+        )
     return fitted if coarse is None else coarse.parted(fitted)
 
 
@@ -244,7 +262,14 @@ def _descend(
     scale = float(tables.ways_precision.mean().rsqrt())
     ties = [tie.to(tables.ways.device, torch.float32) for tie in ties]
     rules = Rules(mixture.sizes, tuple(ties))
-    loss = _Loss(mixture, tables, scale, rules, triples, target)
+    loss = _Loss(
+        mixture,
+        tables,
+        scale,
+        rules,
+        triples,
+        target,
+    )
     adam = Adam([mixture.logits], lr=rate, betas=(0.9, 0.99))
     for step in range(steps + 1):
         law = rules.law_of(mixture.odds())
@@ -261,7 +286,13 @@ def _descend(
                 watch(step, residual)
             if step == steps:
                 break
-            if is_noise and loss.is_done(law, tied, wide, step, steps):
+            if is_noise and loss.is_done(
+                law,
+                tied,
+                wide,
+                step,
+                steps,
+            ):
                 break
             slope = loss.slope(law, turned, pairs)
             wider = loss.wide_slopes(wide)
@@ -309,7 +340,14 @@ class _Loss:
         self.empty = EmptyCells(tables, scale, rules)
         self.with_target = None
         if target is not None and sizes[target] <= MOST_LEVELS:
-            self.with_target = WithTarget(tables, sizes, target, scale, rules, triples)
+            self.with_target = WithTarget(
+                tables,
+                sizes,
+                target,
+                scale,
+                rules,
+                triples,
+            )
         self.ways = tables.ways.float()
         self.ways_precision = (tables.ways_precision * scale).float()
 

@@ -250,7 +250,13 @@ class Ruled:
         weighed = self.weighed(self.own)
         gram = weighed.T @ self.own / len(self.own)
         for (a, b, cells), table in zip(self.rules.tied, self.tied(), strict=True):
-            put(gram, a, b, cells, table)
+            put(
+                gram,
+                a,
+                b,
+                cells,
+                table,
+            )
         sizes = torch.tensor(self.rules.sizes, device=gram.device)
         column = torch.repeat_interleave(sizes)
         is_apart = column[:, None] != column
@@ -266,7 +272,13 @@ class Ruled:
         probability = (one * to_one) @ couples.one
         left = 1 / probability.clamp(min=TINY)
         given = one * (left @ couples.one.T)
-        return _Two(one, other, to_one, left, given)
+        return _Two(
+            one,
+            other,
+            to_one,
+            left,
+            given,
+        )
 
     @cached_property
     def _by_column(self) -> tuple[Tensor, ...]:

@@ -156,7 +156,13 @@ class TwoWay:
                 table = one.T @ table
             if other is not None:
                 table = table @ other
-            put(pairs, a, b, cells, table)
+            put(
+                pairs,
+                a,
+                b,
+                cells,
+                table,
+            )
         return turned, pairs
 
     def residual(self, pairs: Tensor) -> tuple[float, bool]:
@@ -199,7 +205,13 @@ class TwoWay:
             if other is not None:
                 own = own @ other.T
             tied.append(own)
-            put(gap, a, b, cells, torch.zeros_like(own))
+            put(
+                gap,
+                a,
+                b,
+                cells,
+                torch.zeros_like(own),
+            )
         rows = self.turn(turned @ gap, back=True)
         return Slope(law, rows, tied)
 
@@ -222,7 +234,13 @@ class EmptyCells:
             own_sure = sure[at] * cells
             self.tied.append((own_cost, own_sure, columns[a], columns[b]))
             for whole in (cost, sure):
-                put(whole, a, b, cells, torch.zeros_like(own_cost))
+                put(
+                    whole,
+                    a,
+                    b,
+                    cells,
+                    torch.zeros_like(own_cost),
+                )
         self.levels = cost.any(1).nonzero()[:, 0]
         self.cost = cost[self.levels][:, self.levels]
         self.sure = sure[self.levels][:, self.levels]

@@ -88,7 +88,13 @@ def bought_levels(
             # far below zero may be a tail
             below = isinstance(column, Integer | Real) and column.low < 0
             weights = held.double().numpy()
-            own = _with_thin_ends(own, weights, least, most, below)
+            own = _with_thin_ends(
+                own,
+                weights,
+                least,
+                most,
+                below,
+            )
         else:
             own = merged_rare(held, noise, most)
         if column.nullable:

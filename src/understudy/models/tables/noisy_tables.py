@@ -112,7 +112,13 @@ def read_tables(
     measured = is_pair & variance.isfinite()
     known = torch.where(measured, variance, 0)
     open_cells = measured & ~never
-    independent = _independent(ways, total, columns, sizes, ties)
+    independent = _independent(
+        ways,
+        total,
+        columns,
+        sizes,
+        ties,
+    )
     laws = laws_of_pairs(
         counts,
         known,
@@ -121,7 +127,15 @@ def read_tables(
         columns,
         independent * measured,
     )
-    pairs = _NoisyPairs(counts, known, measured, ways, total, columns, independent)
+    pairs = _NoisyPairs(
+        counts,
+        known,
+        measured,
+        ways,
+        total,
+        columns,
+        independent,
+    )
     # as if all cells were measured alike
     heard = torch.where(never & measured, drawn_noise(known, 1), counts)
     prior, mean = _prior_of_pairs(pairs, heard, laws)
@@ -352,7 +366,13 @@ def one_way(
     counts, variance = checked(gram, sizes, noise)
     columns = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes)))
     none = torch.zeros(len(counts), dtype=torch.bool)
-    return _one_way(counts, variance, columns.double(), none, None)
+    return _one_way(
+        counts,
+        variance,
+        columns.double(),
+        none,
+        None,
+    )
 
 
 def _one_way(

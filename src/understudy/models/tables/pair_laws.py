@@ -81,7 +81,13 @@ def laws_of_pairs(
     """The laws of all pairs that have one. An exact pair, or one not measured as a
     whole, has no law.
     """
-    pairs = _Pairs(counts, noise, measured & (noise > 0), ways, columns)
+    pairs = _Pairs(
+        counts,
+        noise,
+        measured & (noise > 0),
+        ways,
+        columns,
+    )
     apart = pairs.residual(independent)
     best = independent
     least = torch.full_like(apart, torch.inf)
@@ -98,7 +104,14 @@ def laws_of_pairs(
     best = torch.where(pairs.cells_of(is_function), function, best)
     least = torch.minimum(least, left_either)
 
-    has_law = _fits(pairs, apart, least, best, independent, is_function)
+    has_law = _fits(
+        pairs,
+        apart,
+        least,
+        best,
+        independent,
+        is_function,
+    )
     lawful = pairs.cells_of(has_law)
     sizes = columns.sum(0)
     own_sizes = columns @ sizes
@@ -222,7 +235,13 @@ def copulas(
     pair's noisy cells say enough by themselves.
     """
     # ∫ over f by its values within five deviations, a twentieth apart
-    nodes = torch.linspace(-5.0, 5.0, 201, dtype=ways.dtype, device=ways.device)
+    nodes = torch.linspace(
+        -5.0,
+        5.0,
+        201,
+        dtype=ways.dtype,
+        device=ways.device,
+    )
     density = torch.exp(-nodes.square() / 2)
     mass = density / density.sum() * total
     root = mass.sqrt()[:, None]

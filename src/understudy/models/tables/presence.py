@@ -352,12 +352,24 @@ def united(
         mixture.target,
         mixture.together,
     )
-    logits = _logits_of_union(mixture.sizes, made.sizes, rows, counts, of_group)
+    logits = _logits_of_union(
+        mixture.sizes,
+        made.sizes,
+        rows,
+        counts,
+        of_group,
+    )
     state = {"logits": logits.float()}
     if mixture.effects is not None and mixture.target is not None:
         both = rows[: counts[0]]
         target_group = of_group[mixture.target]
-        state["effects"] = _effects(mixture, made, both, nullable, target_group)
+        state["effects"] = _effects(
+            mixture,
+            made,
+            both,
+            nullable,
+            target_group,
+        )
     made.load_state_dict(state)
     presence = [Boolean(name=presence_name(holder)) for holder, _ in holders]
     columns = [replace(column, nullable=True) for column in schema.columns]
@@ -522,4 +534,10 @@ def united_levels(
         weights.append(np.array([lacking, present.people - lacking]))
     ends = dict(levels.ends)
     spikes = dict(levels.spikes)
-    return Levels(schema, groups, weights, ends, spikes)
+    return Levels(
+        schema,
+        groups,
+        weights,
+        ends,
+        spikes,
+    )

@@ -77,7 +77,13 @@ def level_prior(
     """The prior under which noisy residuals are likeliest; `expected` (width,) is D: E
     is its outer product.
     """
-    pairs = _Pairs(residual, noise, measured, expected, columns)
+    pairs = _Pairs(
+        residual,
+        noise,
+        measured,
+        expected,
+        columns,
+    )
     # twice over all columns: the best K of one depends on those of the others
     for _ in range(2):
         for column, axes in pairs.choices.items():
@@ -210,7 +216,13 @@ class _Pairs:
         def spread_out(pairs: Tensor) -> Tensor:
             return (pairs @ others.T)[..., None, :]
 
-        _, likelihood = _likeliest(turned, scale, noise, summed, spread_out)
+        _, likelihood = _likeliest(
+            turned,
+            scale,
+            noise,
+            summed,
+            spread_out,
+        )
         return likelihood.sum(1)
 
     def prior(self) -> LevelPrior:
@@ -223,7 +235,13 @@ class _Pairs:
         def spread_out(pairs: Tensor) -> Tensor:
             return self.columns @ pairs @ self.columns.T
 
-        dispersion, _ = _likeliest(turned, scale, self.noise, summed, spread_out)
+        dispersion, _ = _likeliest(
+            turned,
+            scale,
+            self.noise,
+            summed,
+            spread_out,
+        )
         return LevelPrior(self.basis, spread_out(dispersion) * scale)
 
 

@@ -137,7 +137,14 @@ class Law:
         """The same between these leaves, on another scale, to be fitted."""
         spikes = np.zeros_like(self.spikes)
         spikes[start:stop] = self.spikes[start:stop]
-        fresh = Law(self.column, scale, near, start, stop, spikes)
+        fresh = Law(
+            self.column,
+            scale,
+            near,
+            start,
+            stop,
+            spikes,
+        )
         edges = self.column.edges
         values = np.interp(fresh.bins, scale, edges)
         places = np.interp(values, edges, self.scale)

@@ -55,7 +55,14 @@ def _on_the_likelier_scale(
         peaks = column.peaks()
         tried.append(
             [
-                Law(column, scale, scale, 0, leaves, peaks)
+                Law(
+                    column,
+                    scale,
+                    scale,
+                    0,
+                    leaves,
+                    peaks,
+                )
                 for scale in (about_median, about_zero)
             ]
         )

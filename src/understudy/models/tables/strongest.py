@@ -261,5 +261,11 @@ def _without_effect(single: Tensor, both: Tensor) -> Tensor:
             margin = cells.sum(axis)
             scale = pair / margin.clamp(min=1e-9)
             cells = cells * scale.unsqueeze(axis)
-    products = torch.einsum("nabc,a,b,c->n", cells, sign, sign, sign)
+    products = torch.einsum(
+        "nabc,a,b,c->n",
+        cells,
+        sign,
+        sign,
+        sign,
+    )
     return products / cells.sum((1, 2, 3))

@@ -86,13 +86,25 @@ class WithTarget:
         weight = tables.weight.clone()
         for a, b, cells in rules.tied:
             nothing = torch.zeros_like(cells, dtype=weight.dtype)
-            put(weight, a, b, cells, nothing)
+            put(
+                weight,
+                a,
+                b,
+                cells,
+                nothing,
+            )
         is_known = (weight[:, block] > 0).all(1)
         known = is_known.double()
         precision = weight * torch.outer(known, known) * trust
         for triple in triples:
             if target in triple.columns:
-                _trust_less(precision, triple, target, joint, blocks)
+                _trust_less(
+                    precision,
+                    triple,
+                    target,
+                    joint,
+                    blocks,
+                )
         self.precision = (precision * scale).float()
 
     def add_to(self, slope: Slope) -> None:
@@ -192,7 +204,13 @@ def with_effects(
     terms = _indicators(by_effects.terms(levels).numpy(), count)
     effects = _likeliest(terms, chance)
     if tables is not None:
-        effects = _as_strong(effects, terms, chance, tables, block)
+        effects = _as_strong(
+            effects,
+            terms,
+            chance,
+            tables,
+            block,
+        )
     state = {"logits": mixture.logits, "effects": torch.from_numpy(effects)}
     by_effects.load_state_dict(state)
     return by_effects.requires_grad_(False)

@@ -239,7 +239,15 @@ class TreesRead:
         for group, nodes, sigma in zip(trees, sums, noise, strict=True):
             columns = range(first, first + len(group.columns))
             own = {j - first: (also or {}).get(j, ()) for j in columns}
-            reads.append(cls.from_sums([group], [nodes], [sigma], None, own))
+            reads.append(
+                cls.from_sums(
+                    [group],
+                    [nodes],
+                    [sigma],
+                    None,
+                    own,
+                )
+            )
             first += len(columns)
         one, other = reads
         shared = one.people + other.people - people
@@ -304,7 +312,13 @@ class TreesRead:
                 counted_once = sigma * math.sqrt(one.times)
                 ends[j] = _even_but_for_spikes(one.ends, counted_once, people_there)
         in_a_row = [one.in_a_row for one in nodes]
-        return cls(total, tables, deviations, ends, in_a_row)
+        return cls(
+            total,
+            tables,
+            deviations,
+            ends,
+            in_a_row,
+        )
 
     def levels(self, schema: Schema, pair_noise: float) -> Levels:
         """The levels that these tables and the noise of a pair's cells allow."""
@@ -388,7 +402,13 @@ def runs_of(
     total = _total(each, [True] * len(each), people)
     columns = [column for group in tops for column in group.fine.columns]
     runs = [
-        _run_of(column, nodes, sigma, total, thresholds)
+        _run_of(
+            column,
+            nodes,
+            sigma,
+            total,
+            thresholds,
+        )
         for column, (nodes, sigma) in zip(columns, each, strict=True)
     ]
     return torch.tensor(runs)
@@ -409,14 +429,26 @@ def _run_of(
     lower = torch.from_numpy(grid.cell_edges(column)[:-1])
     usual = torch.zeros(len(counts), dtype=torch.bool)
     near = ~usual
-    first, last = likely_run(counts, nodes.missing, noise, total, sure)
+    first, last = likely_run(
+        counts,
+        nodes.missing,
+        noise,
+        total,
+        sure,
+    )
     if isinstance(column, Integer | Real):
         usual = _is_between(lower, thresholds.usual, thresholds.usual)
         within = counts[first : last + 1]
         weak = thresholds.strong * noise * math.sqrt(len(within))
         if float(within.sum()) < weak:
             usual_counts = torch.where(usual, counts, 0)
-            first, last = likely_run(usual_counts, nodes.missing, noise, total, sure)
+            first, last = likely_run(
+                usual_counts,
+                nodes.missing,
+                noise,
+                total,
+                sure,
+            )
         widest = float(lower[[first, last]].abs().max())
         near = _is_between(lower, thresholds.usual, max(thresholds.usual, widest))
 
@@ -508,7 +540,13 @@ def _total(
         for place, (nodes, sigma) in enumerate(each):
             if ordered[place]:
                 top = nodes.layers[0]
-                runs[place] = likely_run(top, nodes.missing, sigma, total, sure)
+                runs[place] = likely_run(
+                    top,
+                    nodes.missing,
+                    sigma,
+                    total,
+                    sure,
+                )
         total, sure = _total_within(each, runs)
     return total, sure
 
