@@ -1,7 +1,8 @@
 """Every error that understudy raises on purpose.
 
     UnderstudyError
-    ├── ConfigError, SchemaError (DraftSchemaError), AlignmentError, MessageError
+    ├── ConfigError, SchemaError (DraftSchemaError), MessageError
+    ├── AlignmentError (OwnIdsError)
     ├── ArtefactError, ExchangeError
     ├── PrivacyError: BudgetExceeded, LedgerError, BareReplyError
     └── PartyError: ContractRefused, PartyAway
@@ -116,6 +117,12 @@ class DraftSchemaError(SchemaError):
 
 class AlignmentError(UnderstudyError):
     """The parties' people cannot be matched."""
+
+
+class OwnIdsError(AlignmentError):
+    """A holder's own ids cannot be matched with anybody's: it quotes one, or counts
+    them, and only the holder hears it.
+    """
 
 
 class PrivacyError(UnderstudyError):

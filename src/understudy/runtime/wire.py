@@ -23,6 +23,7 @@ from understudy.ground.errors import (
     BudgetExceeded,
     Effect,
     MessageError,
+    OwnIdsError,
     PartyError,
     PrivacyError,
     UnderstudyError,
@@ -173,8 +174,10 @@ def _bytes(value: object) -> int:
 
 
 def spoken_bytes(party: str, error: Exception) -> bytes:
-    """An error as the other side may know it: no row values, no paths."""
-    if isinstance(error, _SPOKEN):
+    """An error as the other side may know it: no row values, no counts of rows, no
+    paths.
+    """
+    if isinstance(error, _SPOKEN) and not isinstance(error, OwnIdsError):
         message = error.to_dict()
     else:
         kind = (

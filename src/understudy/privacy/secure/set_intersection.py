@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from understudy.data.encoding.values import starts_of
 from understudy.data.id_form import IdForm
-from understudy.ground.errors import AlignmentError, ConfigError, Effect
+from understudy.ground.errors import AlignmentError, ConfigError, Effect, OwnIdsError
 
 Masked: TypeAlias = NDArray[np.uint8]  # (n, 32): u-coordinates, little-endian
 Rows: TypeAlias = NDArray[np.int64]
@@ -356,9 +356,9 @@ def canonical_ids(ids: Iterable[object], form: IdForm = AS_THEY_STAND) -> Ids:
         sizes.append(np.fromiter(map(len, written), np.int64))
         marks.append(np.fromiter(map(hash, written), np.int64))
     if not parts:
-        raise AlignmentError("There are no ids to align.", effect=Effect.NOTHING_SENT)
+        raise OwnIdsError("There are no ids to align.", effect=Effect.NOTHING_SENT)
     if len(kind_counts) > 1:
-        raise AlignmentError(
+        raise OwnIdsError(
             f"The ids are of two kinds, {kind_counts['integer']:,} integer and "
             f"{kind_counts['text']:,} text: "
             '7 and "7" never match. Make the column one kind.',
@@ -378,7 +378,7 @@ def _written(values: list[Any], form: IdForm, before: int) -> list[str]:
             text = value if isinstance(value, str) else str(int(value))
             written.append(form.write(text))
         except ValueError as error:
-            raise AlignmentError(
+            raise OwnIdsError(
                 f"ids[{row}] = {value!r} {error}.", effect=Effect.NOTHING_SENT
             ) from None
     return written
@@ -388,7 +388,7 @@ def _refuse_repeated(ids: Ids) -> None:
     counts = Counter(ids[:])
     example, times = counts.most_common(1)[0]
     if times > 1:
-        raise AlignmentError(
+        raise OwnIdsError(
             f"{len(ids) - len(counts):,} of {len(ids):,} rows repeat the id of another "
             f"row, for instance {example.decode()}: a person takes one row.",
             effect=Effect.NOTHING_SENT,
@@ -434,7 +434,7 @@ def _refuse_first(values: list[Any], bad: list[bool], before: int) -> NoReturn:
         )
     else:
         why = f"is a {type(value).__name__}: ids are whole numbers or text"
-    raise AlignmentError(f"ids[{row}] = {value!r} {why}.", effect=Effect.NOTHING_SENT)
+    raise OwnIdsError(f"ids[{row}] = {value!r} {why}.", effect=Effect.NOTHING_SENT)
 
 
 def hash_to_curve(prefix: bytes, ids: list[bytes]) -> list[bytes]:

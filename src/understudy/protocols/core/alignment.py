@@ -34,6 +34,7 @@ from understudy.ground.errors import (
     AlignmentError,
     ArtefactError,
     Effect,
+    OwnIdsError,
     PartyError,
     SchemaError,
 )
@@ -117,7 +118,7 @@ class AlignedParty(Party):
     where `settled`, a party is aligned no more, and other protocols begin anew.
     `watch`, where the holder sets it, hears how many ids of all parties' sets were
     masked here: sizes that all know.
-    Edges: ids that cannot be matched → AlignmentError from the constructor, which names
+    Edges: ids that cannot be matched → OwnIdsError from the constructor, which names
     one; of a long table when they are asked for, and answers name none. Too little left
     for the run → BudgetExceeded, or once the run begins.
     """
@@ -142,7 +143,7 @@ class AlignedParty(Party):
         if not table.long and table.schema.person is not None:
             self._named  # noqa: B018 (judged now, at the holder)
         elif table.repeated:
-            raise AlignmentError(
+            raise OwnIdsError(
                 f"{table.source}: {table.repeated:,} of {table.rows:,} rows repeat the "
                 "id of another row: a person takes one row.",
                 effect=Effect.NOTHING_SENT,
@@ -176,7 +177,7 @@ class AlignedParty(Party):
                     "the others.",
                     effect=Effect.NOTHING_SENT,
                 ) from error
-            raise AlignmentError(
+            raise OwnIdsError(
                 f"{self.table.source}: {error.message}", effect=error.effect
             ) from error
 
