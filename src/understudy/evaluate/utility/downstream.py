@@ -361,9 +361,12 @@ def _classifier(model: str, classes: int, stop_early: bool, seed: int) -> Any:
                 random_state=seed,
             )
         case "values":
-            steps = 60 if classes <= 3 else max(20, 180 // classes)
+            steps = 30 if classes <= 3 else max(10, 90 // classes)
             return ensemble.HistGradientBoostingClassifier(
-                max_iter=steps, early_stopping=False, random_state=seed
+                learning_rate=0.2,
+                max_iter=steps,
+                early_stopping=False,
+                random_state=seed,
             )
     return LogisticRegression(max_iter=200)
 
