@@ -87,4 +87,5 @@ def test_changes_take_fewer_bytes_than_weights_and_as_many_asks(
     assert weights["asks"] == changes["asks"]
     assert (weights["moves"], changes["moves"] > 0) == (0, True)
     assert changes["down_bytes_per_ask"] < weights["down_bytes_per_ask"]
+    assert 0 < changes["down_bytes_per_move"] < changes["down_bytes_per_ask"]
     assert changes["up_bytes_per_report"] == weights["up_bytes_per_report"]

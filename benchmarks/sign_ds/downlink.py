@@ -47,6 +47,7 @@ FIELDS = [
     "asks",
     "moves",
     "down_bytes_per_ask",
+    "down_bytes_per_move",
     "up_bytes_per_report",
     "machine",
     "date",
@@ -85,6 +86,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     }
     both = asked["round"] + asked["moved"]
     asks = sum(line.count for line in both)
+    moves = sum(line.count for line in asked["moved"])
     columns = bench.named(job | {"method": "SignDS (h=1)", "epsilon": 8.0})
     return {name: columns[name] for name in KEY} | {
         "dims": result.model.network.size,
@@ -92,7 +94,10 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         "clients_per_round": clients_per_round,
         "rounds": rounds,
         "asks": asks,
-        "moves": sum(line.count for line in asked["moved"]),
+        "moves": moves,
+        "down_bytes_per_move": round(
+            sum(line.down_bytes for line in asked["moved"]) / max(1, moves)
+        ),
         "down_bytes_per_ask": round(sum(line.down_bytes for line in both) / asks),
         "up_bytes_per_report": round(
             sum(line.up_bytes for line in both) / (rounds * clients_per_round), 1
