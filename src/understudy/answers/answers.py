@@ -161,7 +161,13 @@ class Answers:
         products = self.products(rng) if cuts_by_column else self.exact
         boxes = question.boxes(self._max_boxes(question.pieces, products))
         if not cuts_by_column or products is None:
-            return self._rows(n, boxes, question, rng, where)
+            return self._rows(
+                n,
+                boxes,
+                question,
+                rng,
+                where,
+            )
         shares = {
             j: by_value(targets_of_column, question.pieces[j])
             for j, targets_of_column in targets.items()
@@ -215,11 +221,23 @@ class Answers:
             share,
         )
 
-    def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
+    def complete(
+        self,
+        frame: pd.DataFrame,
+        draws: int,
+        rng: Uniform,
+    ) -> pd.DataFrame:
         products, pieces = self._in_pieces(rng, possible=True)
 
         def fill(rows: pd.DataFrame, draws: int) -> pd.DataFrame:
-            return complete(rows, draws, self.levels, products, rng, pieces)
+            return complete(
+                rows,
+                draws,
+                self.levels,
+                products,
+                rng,
+                pieces,
+            )
 
         filled = fill(frame, draws)
         kept_filled = refilled(
@@ -230,7 +248,12 @@ class Answers:
         kept_filled.attrs["answer"] = self._how()
         return kept_filled
 
-    def predicted(self, frame: pd.DataFrame, target: str, rng: Uniform) -> Predicted:
+    def predicted(
+        self,
+        frame: pd.DataFrame,
+        target: str,
+        rng: Uniform,
+    ) -> Predicted:
         return Predicted.from_rows(
             frame,
             target,
@@ -315,7 +338,12 @@ class Answers:
             frame.attrs["released"] = marginals.table
         return frame
 
-    def figures(self, names: Names, where: str | None, rng: Uniform) -> pd.DataFrame:
+    def figures(
+        self,
+        names: Names,
+        where: str | None,
+        rng: Uniform,
+    ) -> pd.DataFrame:
         """Total, means, correlation and odds ratio of a table: by the fit, and as
         released, with bars.
         """
@@ -335,7 +363,13 @@ class Answers:
             boxes,
             pieces,
         )
-        computed = bars.figures(positions, counts, marginals, self.levels, self.release)
+        computed = bars.figures(
+            positions,
+            counts,
+            marginals,
+            self.levels,
+            self.release,
+        )
         frame = (
             pd.DataFrame([vars(figure) for figure in computed])
             .rename(columns={"name": "figure"})
@@ -427,7 +461,11 @@ def _nothing(where: str | None) -> ConfigError:
     )
 
 
-def _with_answer(frame: pd.DataFrame, answer: str, probability: float) -> pd.DataFrame:
+def _with_answer(
+    frame: pd.DataFrame,
+    answer: str,
+    probability: float,
+) -> pd.DataFrame:
     frame.attrs |= {"answer": answer, "probability": probability}
     return frame
 

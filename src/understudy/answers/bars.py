@@ -276,7 +276,14 @@ def _figure(
     low_cut, middle, high_cut = (
         min(max(end, ends[0]), ends[1]) for end in (low, middle, high)
     )
-    return Figure(name, fitted, middle, (high - low) / (2 * Z), low_cut, high_cut)
+    return Figure(
+        name,
+        fitted,
+        middle,
+        (high - low) / (2 * Z),
+        low_cut,
+        high_cut,
+    )
 
 
 def _mean_figure(
@@ -292,11 +299,25 @@ def _mean_figure(
     of each level's mean.
     """
     if release is None or isinstance(released, str):
-        return _figure(name, _mean(values), fit, released, np.sum, limits)
+        return _figure(
+            name,
+            _mean(values),
+            fit,
+            released,
+            np.sum,
+            limits,
+        )
     means = level_means(release, position, values, released)
     if release.has_found_bounds(position):
         limits = _ANY
-    figure = _figure(name, _mean(means.mean), fit, released, np.sum, limits)
+    figure = _figure(
+        name,
+        _mean(means.mean),
+        fit,
+        released,
+        np.sum,
+        limits,
+    )
     figure = replace(
         figure,
         fit=float(_mean(values)(torch.from_numpy(np.ascontiguousarray(fit)))),
@@ -422,7 +443,13 @@ def quantile_figure(
     )
     limits = float(lows[first]) + half_step, float(highs[last]) - half_step
     middle = min(max(value(released.counts), limits[0]), limits[1])
-    return Figure(name, fitted, middle, (limits[1] - limits[0]) / (2 * Z), *limits)
+    return Figure(
+        name,
+        fitted,
+        middle,
+        (limits[1] - limits[0]) / (2 * Z),
+        *limits,
+    )
 
 
 def _inside(
@@ -490,7 +517,11 @@ def _square(counts: Tensor) -> Tensor:
     return ((counts - even).square() / even.clamp(min=1e-300)).sum() / total
 
 
-def _cramer(name: str, fit: Numbers, released: Noisy | str) -> Figure:
+def _cramer(
+    name: str,
+    fit: Numbers,
+    released: Noisy | str,
+) -> Figure:
     """V without what noise alone adds: on independent columns noise looks like
     dependence. An interval begins at 0.
     """
@@ -505,7 +536,16 @@ def _cramer(name: str, fit: Numbers, released: Noisy | str) -> Figure:
     def alone(counts: Tensor, noise: Tensor) -> Tensor:
         return noise / torch.outer(counts.sum(1), counts.sum(0))
 
-    return _figure(name, _square, fit, released, sides, (0.0, 1.0), through, alone)
+    return _figure(
+        name,
+        _square,
+        fit,
+        released,
+        sides,
+        (0.0, 1.0),
+        through,
+        alone,
+    )
 
 
 def _level_values(levels: Levels, position: int) -> Numbers | None:
@@ -585,7 +625,11 @@ class Missed:
         return {"fit": {**asdict(self), "said": f"{summary}."}} | poor
 
 
-def is_beyond_chance(n_cells: int, n_outside: int, level: float = _CHANCE) -> bool:
+def is_beyond_chance(
+    n_cells: int,
+    n_outside: int,
+    level: float = _CHANCE,
+) -> bool:
     """Whether as many of so many, each with a chance of 5 %, or more, are less likely
     than `level` themselves.
     """

@@ -68,9 +68,22 @@ def complete(
     model = _without_missing(products.cut(whole_levels), gaps)
     widths = [model.probabilities[j].shape[1] for j in to_fill]
     row_size = draws * max(widths, default=1)
-    posteriors = _posteriors(known_codes, n, products, model, gaps, row_size)
+    posteriors = _posteriors(
+        known_codes,
+        n,
+        products,
+        model,
+        gaps,
+        row_size,
+    )
     shape = (n, draws)
-    cells = _sample_cells(posteriors, model, list(to_fill), shape, rng)
+    cells = _sample_cells(
+        posteriors,
+        model,
+        list(to_fill),
+        shape,
+        rng,
+    )
     source_rows = np.repeat(np.arange(n), draws)
     columns = list(frame.columns)
     repeated = frame.loc[:, columns].iloc[source_rows]
@@ -140,7 +153,13 @@ class Predicted:
         n = len(frame)
         target_probabilities = model.probabilities[j][:, : pieces.there]
         chances = np.zeros((n, pieces.there))
-        for rows, posterior in _posteriors(known_codes, n, products, model, {}):
+        for rows, posterior in _posteriors(
+            known_codes,
+            n,
+            products,
+            model,
+            {},
+        ):
             row_chances = posterior.exp() @ target_probabilities
             chances[rows] = row_chances.numpy()
         chances = chances / chances.sum(1, keepdims=True)
@@ -205,7 +224,11 @@ def _take(values: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[np.f
     return taken[..., 0]
 
 
-def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Pieced = _NONE) -> Known:
+def known_cells(
+    frame: pd.DataFrame,
+    levels: Levels,
+    pieces: Pieced = _NONE,
+) -> Known:
     """The levels of a frame's cells, or their `pieces`, column by column, −1 where one
     is missing.
     """

@@ -138,7 +138,11 @@ def meets(sampled: Drawn, split: Split) -> NDArray[np.bool_]:
     return good
 
 
-def _meet(condition: Condition, sampled: Drawn, split: Split) -> NDArray[np.bool_]:
+def _meet(
+    condition: Condition,
+    sampled: Drawn,
+    split: Split,
+) -> NDArray[np.bool_]:
     """Who meets the condition: by an event of each kind; of a kind that they lack,
     whatever one would be like.
     """

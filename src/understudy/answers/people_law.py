@@ -80,7 +80,13 @@ def people_where(
             f"nobody meets {question}: the model gives it the probability 0.",
             effect=Effect.NOTHING_SAMPLED,
         )
-    sampled, kept_share = _enough_people(n, law, split, where, rng)
+    sampled, kept_share = _enough_people(
+        n,
+        law,
+        split,
+        where,
+        rng,
+    )
     declared_tables = [
         declared(sampled.people, events, starts, part)
         for part, events, starts in zip(
@@ -319,7 +325,13 @@ class _Member:
         self.walks = (
             None
             if event_boxes.free
-            else Walks(network, hit, miss, rule_set, wanted=event_boxes.wanted)
+            else Walks(
+                network,
+                hit,
+                miss,
+                rule_set,
+                wanted=event_boxes.wanted,
+            )
         )
         shape = (network.longest + 1, network.chains)
         self.numbers = (
@@ -335,7 +347,13 @@ class _Member:
         low, after = (torch.from_numpy(part) for part in (edges[:-1], edges[1:]))
         return (heap[after] - heap[low]) / (after - low)[:, None]
 
-    def number(self, kind: Tensor, piece: Codes, edges: Places, rng: Uniform) -> Tensor:
+    def number(
+        self,
+        kind: Tensor,
+        piece: Codes,
+        edges: Places,
+        rng: Uniform,
+    ) -> Tensor:
         """How many events each has, within the piece of their number."""
         low, after = (torch.from_numpy(edges[piece + k]) for k in (0, 1))
         numbers = [torch.zeros(0, dtype=torch.int64)]
@@ -349,7 +367,12 @@ class _Member:
             numbers.append(invert(weight * inside, rng.uniform(len(some))))
         return torch.cat(numbers)
 
-    def events(self, kind: Tensor, number: Tensor, rng: Uniform) -> pd.DataFrame:
+    def events(
+        self,
+        kind: Tensor,
+        number: Tensor,
+        rng: Uniform,
+    ) -> pd.DataFrame:
         """So many events of people of these kinds, person by person and in order."""
         if self.walks is None:
             return self.levels.decode(
@@ -376,7 +399,12 @@ class _Member:
         )
 
 
-def _values(levels: Codec, codes: Codes, pieces: Pieced, rng: Uniform) -> pd.DataFrame:
+def _values(
+    levels: Codec,
+    codes: Codes,
+    pieces: Pieced,
+    rng: Uniform,
+) -> pd.DataFrame:
     """A value of each piece, in an order that the levels' rules keep."""
     frame = rows_of(codes, pieces, levels, rng)
     rule_tests = [

@@ -72,7 +72,8 @@ class Products:
         probabilities = list(self.probabilities)
         for j, column_pieces in pieces.items():
             probabilities[j] = probabilities[j][
-                :, column_pieces.level.astype(np.int64)
+                :,
+                column_pieces.level.astype(np.int64),
             ] * torch.from_numpy(column_pieces.share)
         return Products(self.weight, tuple(probabilities))
 
@@ -341,7 +342,12 @@ def drawn_in(
     )
 
 
-def _allowed(boxes: Sequence[Box], which: Tensor, j: int, size: int) -> Tensor:
+def _allowed(
+    boxes: Sequence[Box],
+    which: Tensor,
+    j: int,
+    size: int,
+) -> Tensor:
     """How far each row's own box allows each piece of a column: (rows, size), or 1
     where no box speaks of it.
     """

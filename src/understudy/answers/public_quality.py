@@ -119,7 +119,12 @@ class PublicQuality:
             name: self.columns[name] for name in order if self.columns[name] > NOISY
         }
 
-    def headline(self, people: int, epsilon: str, pairs_are_noise: bool = False) -> str:
+    def headline(
+        self,
+        people: int,
+        epsilon: str,
+        pairs_are_noise: bool = False,
+    ) -> str:
         """One sentence for all: no column is moved further than it says, and pairs that
         show nothing are counted. `pairs_are_noise`: in their cells, whatever the
         dependence is.

@@ -415,7 +415,11 @@ def tensors_of(
     }
 
 
-def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
+def _counts(
+    kind: str,
+    levels: Levels,
+    tensors: Tensors,
+) -> Counts:
     parts = {part: tensors.get(f"{kind}.{part}") for part in _DTYPES}
     for part, dtype in _DTYPES.items():
         tensor = parts[part]

@@ -79,7 +79,12 @@ def rule_ties(levels: Levels) -> list[Tie]:
     return ties
 
 
-def _by_level(j: int, boxes: Sequence[Box], pieces: Pieces, size: int) -> Tensor:
+def _by_level(
+    j: int,
+    boxes: Sequence[Box],
+    pieces: Pieces,
+    size: int,
+) -> Tensor:
     """How far each box allows each level of a column: (boxes, levels)."""
     everything = np.ones(len(pieces.level))
     masks = [box.get(j, everything) for box in boxes]
@@ -89,7 +94,11 @@ def _by_level(j: int, boxes: Sequence[Box], pieces: Pieces, size: int) -> Tensor
     return allowed.index_add_(1, level, allowed_pieces)
 
 
-def _boxes(rules: Sequence[Condition], levels: Levels, limit: int) -> Boxed:
+def _boxes(
+    rules: Sequence[Condition],
+    levels: Levels,
+    limit: int,
+) -> Boxed:
     """Rules that have columns in common as at most so many boxes, their pieces, and how
     many rules are left out.
     """
@@ -163,7 +172,11 @@ def pair_of(order: Order, schema: Schema) -> tuple[int, int]:
 # Orders between two columns
 
 
-def _allowed(order: Order, left: Pieces, right: Pieces) -> NDArray[np.float64]:
+def _allowed(
+    order: Order,
+    left: Pieces,
+    right: Pieces,
+) -> NDArray[np.float64]:
     """How far each part of the right column stands in the order to each of the left,
     values even in them: 0 to 1.
     """
@@ -232,7 +245,12 @@ def _piece_spans(
     return begins, ends, False
 
 
-def _at_most(left: _Spans, right: _Spans, *, strict: bool) -> NDArray[np.float64]:
+def _at_most(
+    left: _Spans,
+    right: _Spans,
+    *,
+    strict: bool,
+) -> NDArray[np.float64]:
     """The chance that a value of a level of the left is at most (below, if strict) one
     of the right: (left, right).
     """

@@ -215,7 +215,12 @@ def possible(conditions: Sequence[Condition], levels: Levels) -> bool:
     )
 
 
-def _has_row(box: Box, orders: Orders, pieces: Pieced, levels: Levels) -> bool:
+def _has_row(
+    box: Box,
+    orders: Orders,
+    pieces: Pieced,
+    levels: Levels,
+) -> bool:
     """Whether a row of the box keeps the orders that are so, and breaks those that are
     not.
     """
@@ -278,7 +283,11 @@ def _come_to_rest(
     return None not in values.values()
 
 
-def _lowest_value(bound: float, allowed: Mask, pieces: Pieces) -> float | None:
+def _lowest_value(
+    bound: float,
+    allowed: Mask,
+    pieces: Pieces,
+) -> float | None:
     """The least value of the pieces that are allowed, from a bound on."""
     begins = np.arange(pieces.there) if pieces.edges is None else pieces.edges[:-1]
     ends = begins + 1 if pieces.edges is None else pieces.edges[1:]

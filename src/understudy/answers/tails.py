@@ -483,7 +483,11 @@ def _weigh_laws(
     return unlikely + unusual, expected
 
 
-def _weigh_leans(some: Noisy, at_levels: Numbers, last: int) -> tuple[Numbers, Numbers]:
+def _weigh_leans(
+    some: Noisy,
+    at_levels: Numbers,
+    last: int,
+) -> tuple[Numbers, Numbers]:
     """The same of some people, by every b and every law: (b, ξ, β)."""
     unlikely = []
     expected = []

@@ -99,7 +99,15 @@ def descend_by_hand(
     other_start = start[hidden * width :]
     parts = [input_start.flatten(1), other_start.expand(clients, -1)]
     weights = torch.cat(parts, 1)
-    gradient = _DenseGradient(x, real, columns, weights, hidden, latent, penalty)
+    gradient = _DenseGradient(
+        x,
+        real,
+        columns,
+        weights,
+        hidden,
+        latent,
+        penalty,
+    )
     adam = Adam([weights], lr)
     for epoch in range(epochs):
         gradient.compute(prior[:, epoch])
@@ -255,8 +263,20 @@ class SeriesByHand:
         share = real / n_rows * (2 / (length * channels))
         self.share = share.repeat(1, length)[:, :, None]  # (clients, L · rows, 1)
         self.mmd = Mmd(real, latent)
-        self.encoder = Lstm.room(clients, length, rows, hidden, out)
-        self.decoder = Lstm.room(clients, length, rows, hidden, out)
+        self.encoder = Lstm.room(
+            clients,
+            length,
+            rows,
+            hidden,
+            out,
+        )
+        self.decoder = Lstm.room(
+            clients,
+            length,
+            rows,
+            hidden,
+            out,
+        )
 
     def train(self, epochs: int, lr: float) -> None:
         self.out.copy_(self.start)

@@ -153,7 +153,11 @@ def times_transposed(a: Tensor, b: Tensor) -> Tensor:
     return torch.bmm(a, b.mT.contiguous())
 
 
-def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+def product(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+) -> Tensor:
     """a·b for every client into `out`, without gradient; NumPy's without MKL: (clients,
     m, k), (clients, k, n).
     """
@@ -163,7 +167,11 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     return torch.bmm(a, b, out=out)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
     """x·Wᵀ + b: `torch.nn.functional.linear` for every client, or for one model without
     the client axis.
     """
@@ -179,7 +187,11 @@ class _Linear(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
         return times_transposed(x, weight)
 

@@ -34,7 +34,11 @@ except ImportError:
 _MAX_ROWS = 64  # of a client on a GPU: its state has to fit the registers
 
 
-def lstm(projected: Tensor, recurrent: Tensor, steps: int) -> Tensor:
+def lstm(
+    projected: Tensor,
+    recurrent: Tensor,
+    steps: int,
+) -> Tensor:
     """Hidden states (clients, steps, rows, H), from projected inputs (clients, steps,
     or 1 for all, rows, 4H).
     """
@@ -205,12 +209,24 @@ class Lstm:
         sigmoids = self.gates[..., : 3 * hidden]
         sigmoid_slopes = self.slopes[..., : 3 * hidden]
         # σ′ = σ(1 − σ)
-        torch.addcmul(sigmoids, sigmoids, sigmoids, value=-1, out=sigmoid_slopes)
+        torch.addcmul(
+            sigmoids,
+            sigmoids,
+            sigmoids,
+            value=-1,
+            out=sigmoid_slopes,
+        )
         to_o.mul_(self.squashed)
         to_i.mul_(g)
         to_f.mul_(self.cells[:, :-1])
         torch.mul(g, g, out=to_g)
-        torch.addcmul(i, i, to_g, value=-1, out=to_g)  # i·(1 − g²)
+        torch.addcmul(
+            i,
+            i,
+            to_g,
+            value=-1,
+            out=to_g,
+        )  # i·(1 − g²)
         scaled = o * self.squashed
         # o·(1 − tanh²)
         state_to_cell = torch.addcmul(o, scaled, self.squashed, value=-1)
@@ -232,11 +248,23 @@ def _agrees(device: torch.device) -> bool:
         inputs = draw(clients, steps, rows, 4 * hidden)
         slopes = draw(clients, steps, rows, hidden)
         weights = draw(clients, hidden, 4 * hidden) / 4
-        fused = Lstm.room(clients, steps, rows, hidden, inputs)
+        fused = Lstm.room(
+            clients,
+            steps,
+            rows,
+            hidden,
+            inputs,
+        )
         fused.gates.copy_(inputs)
         fused.forward_at_once(weights)
         fused.backward_at_once(slopes.clone(), weights)
-        plain = Lstm.room(clients, steps, rows, hidden, inputs)
+        plain = Lstm.room(
+            clients,
+            steps,
+            rows,
+            hidden,
+            inputs,
+        )
         plain.gates.copy_(inputs)
         plain.forward_in_steps(weights)
         plain.backward_in_steps(slopes.clone(), weights)

@@ -41,7 +41,11 @@ from understudy.models.moments.released import Labels, Released, by_labels
 _PRICE = 2.0  # of a group of levels beside 2 ln(channels)
 
 
-def series_mean(values: Tensor, noise: float, channels: int) -> Tensor:
+def series_mean(
+    values: Tensor,
+    noise: float,
+    channels: int,
+) -> Tensor:
     """Coefficients (frequencies · channels,) under noise of this deviation, without it
     as far as they can be told.
     """
@@ -52,7 +56,11 @@ def series_mean(values: Tensor, noise: float, channels: int) -> Tensor:
     return torch.cat([levels, swings])
 
 
-def _shrunk_swings(values: Tensor, noise: float, channels: int) -> Tensor:
+def _shrunk_swings(
+    values: Tensor,
+    noise: float,
+    channels: int,
+) -> Tensor:
     """Coefficients shrunk by the mean square of their neighbours, or by their own where
     that is above the largest of noise alone.
     """
@@ -145,7 +153,11 @@ class Centres:
         return _radius(self.pull, self.spread)
 
 
-def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Centres:
+def centres(
+    first: Released,
+    frame: Frame,
+    labels: Labels | None = None,
+) -> Centres:
     """Of the first release; of several `labels`, people and means of every combination
     of their levels.
     """
@@ -255,7 +267,12 @@ class Directions:
     def radius(self) -> int:
         return _radius(self.pull, float(self.values.sum()))
 
-    def bits(self, people: Tensor, multiplier: float, most: int) -> int:
+    def bits(
+        self,
+        people: Tensor,
+        multiplier: float,
+        most: int,
+    ) -> int:
         """By how many directions' signs to cut: while a cell's mean stands out of the
         third release's noise.
         """
@@ -273,7 +290,11 @@ class Directions:
         return max_bits
 
 
-def directions(pooled: Released, centre: Centres, frame: Frame) -> Directions:
+def directions(
+    pooled: Released,
+    centre: Centres,
+    frame: Frame,
+) -> Directions:
     """Of the second release: of so many slow features as leave most of the covariance
     above the edge of the noise.
     """
@@ -312,7 +333,11 @@ def _candidate_sizes(features: int, noise: float) -> list[int]:
     return sorted({min(features, size) for size in growing})
 
 
-def _image_tail(residual: Tensor, noise: float, turned: int) -> Tensor:
+def _image_tail(
+    residual: Tensor,
+    noise: float,
+    turned: int,
+) -> Tensor:
     """Variances beside the directions, as far as they stand out of noise on average
     over neighbours; the first `turned` features have none.
     """
@@ -364,7 +389,15 @@ def fit_cells(
     cells = 1 << bits
     if third is None:
         covariances = pooled.expand(classes, k, k)
-        return _network(frame, centre, kept, people, means, covariances, 1)
+        return _network(
+            frame,
+            centre,
+            kept,
+            people,
+            means,
+            covariances,
+            1,
+        )
     if bits:
         fewest = 0.02 * float(people.sum()) / (classes * cells)
         people = third["people"].clamp(min=fewest)
@@ -377,7 +410,15 @@ def fit_cells(
     noisy = third["moments"] / people[:, None, None] - _outer(means)
     noise = third["moments_noise"] / people
     covariances = shrunk_covariances(noisy, pooled, noise)
-    return _network(frame, centre, kept, people, means, covariances, cells)
+    return _network(
+        frame,
+        centre,
+        kept,
+        people,
+        means,
+        covariances,
+        cells,
+    )
 
 
 def _class_covariances(
@@ -407,7 +448,11 @@ def _scatter(people: Tensor, means: Tensor) -> Tensor:
     return people[:, None, None] * means[:, :, None] * means[:, None, :]
 
 
-def fit_one_release(frame: Frame, first: Released, second: Released) -> CellGaussians:
+def fit_one_release(
+    frame: Frame,
+    first: Released,
+    second: Released,
+) -> CellGaussians:
     """Gaussians from one release, whose second moments, of all rows or of each class,
     are about the middle.
     """
@@ -452,7 +497,12 @@ def smoothed(values: Tensor, width: int = _SMOOTH) -> Tensor:
     return windows.mean(1)
 
 
-def _cell_means(kept: Directions, third: Released, people: Tensor, bits: int) -> Tensor:
+def _cell_means(
+    kept: Directions,
+    third: Released,
+    people: Tensor,
+    bits: int,
+) -> Tensor:
     """Means of cells about the means of their classes, shrunk towards those of a
     Gaussian that is cut there.
     """
@@ -476,7 +526,11 @@ def _cell_means(kept: Directions, third: Released, people: Tensor, bits: int) ->
     return prior + beside * signal / total
 
 
-def shrunk_covariances(covariances: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
+def shrunk_covariances(
+    covariances: Tensor,
+    pooled: Tensor,
+    noise: Tensor,
+) -> Tensor:
     """Covariances (cells, k, k) with noise of these deviations, shrunk towards the
     pooled ones, and made positive.
     """
@@ -538,7 +592,11 @@ def _network(
     return network
 
 
-def _to_classes(values: Tensor, centre: Centres, cells: int) -> Tensor:
+def _to_classes(
+    values: Tensor,
+    centre: Centres,
+    cells: int,
+) -> Tensor:
     """Values of every group's cells, (groups · cells, …), as those of every class's."""
     if centre.classes_per_group == 1:
         return values

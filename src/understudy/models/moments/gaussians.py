@@ -76,7 +76,12 @@ class FrameValues(nn.Module):
 
     frame: Frame
 
-    def make_frame(self, frame: Frame, cells: int, directions: int) -> None:
+    def make_frame(
+        self,
+        frame: Frame,
+        cells: int,
+        directions: int,
+    ) -> None:
         factors = torch.zeros(cells, directions, directions)
         basis = torch.zeros(frame.features, directions)
         tail = torch.zeros(frame.features)
@@ -99,7 +104,13 @@ class FrameValues(nn.Module):
         of_bursts = 1 if self.frame.sides == 1 else 0
         return self.frame.features + of_bursts
 
-    def varied(self, means: Tensor, cell: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    def varied(
+        self,
+        means: Tensor,
+        cell: Tensor,
+        u: Tensor,
+        v: Tensor,
+    ) -> Tensor:
         """Coefficients of rows of these cells (n,) about their means, by normals (n, k)
         and (n, tail_normals).
         """
@@ -225,7 +236,11 @@ class CellGaussians(FrameValues, InFrame):
         return values.view(-1, *self.frame.shape)
 
 
-def mapped_through(values: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
+def mapped_through(
+    values: Tensor,
+    inner: Tensor,
+    outer: Tensor,
+) -> Tensor:
     """Values on the line through the points (inner, outer), both rising; constant
     beyond its ends.
     """
@@ -324,7 +339,11 @@ def _quantiles(ascending: Tensor, ranks: Tensor) -> Tensor:
     return ascending[..., positions.round().long()]
 
 
-def _common_map(raw: Tensor, shares: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+def _common_map(
+    raw: Tensor,
+    shares: Tensor,
+    noise: float,
+) -> tuple[Tensor, Tensor]:
     """The same by what all histograms (channels, bins), under noise of this deviation,
     have in common.
     """

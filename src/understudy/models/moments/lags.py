@@ -41,7 +41,11 @@ _WARY = 4.0  # times its variance: by less, a mean of channels is noise
 UNTOLD = 0.1
 
 
-def fill_tail(residual: Tensor, noise: float, frame: Frame) -> Tensor:
+def fill_tail(
+    residual: Tensor,
+    noise: float,
+    frame: Frame,
+) -> Tensor:
     """Variances of coefficients (features,) that give each channel the power and the
     roughness of these `residual` second moments (features, features), under noise of
     this deviation beside the diagonal.
@@ -118,7 +122,11 @@ def _without_noise(
     return np.asarray(shrunk_mean + shrunk_beside)
 
 
-def lag_1(second: Tensor, back: Tensor, channels: int) -> Tensor:
+def lag_1(
+    second: Tensor,
+    back: Tensor,
+    channels: int,
+) -> Tensor:
     """The correlation of a value with the next one, channel by channel, by second
     moments of coefficients about each channel's level; `back` (features, values) turns
     them back.
@@ -131,7 +139,12 @@ def lag_1(second: Tensor, back: Tensor, channels: int) -> Tensor:
     return product / power
 
 
-def lag_1_noise(second: Tensor, back: Tensor, channels: int, noise: float) -> float:
+def lag_1_noise(
+    second: Tensor,
+    back: Tensor,
+    channels: int,
+    noise: float,
+) -> float:
     """The deviation of the channels' mean of `lag_1` where every second moment has
     noise of this deviation, √2 of it on the diagonal. To the first order.
     """
@@ -216,7 +229,11 @@ def _second_moments(network: CellGaussians) -> Tensor:
     return within + _about_level(means, shares, network.frame.channels)
 
 
-def _about_level(means: Tensor, shares: Tensor, channels: int) -> Tensor:
+def _about_level(
+    means: Tensor,
+    shares: Tensor,
+    channels: int,
+) -> Tensor:
     """Second moments of means about the level of each channel, its slowest
     coefficient.
     """

@@ -144,7 +144,12 @@ def moments_sensitivity(scale: int) -> float:
     return scale**2 / math.sqrt(2) * (1 + 2.0**-40)
 
 
-def read_first(frame: Frame, classes: int, total: Tensor, noise: float) -> Released:
+def read_first(
+    frame: Frame,
+    classes: int,
+    total: Tensor,
+    noise: float,
+) -> Released:
     """`people` of each class, `sums` of coefficients, `energy` of all, `shades`
     (channels, bins), with their noise.
     """
@@ -161,7 +166,12 @@ def read_first(frame: Frame, classes: int, total: Tensor, noise: float) -> Relea
     return of_classes | _read_energy_and_shades(frame, total[end:], deviation)
 
 
-def read_levels(frame: Frame, labels: Labels, total: Tensor, noise: float) -> Released:
+def read_levels(
+    frame: Frame,
+    labels: Labels,
+    total: Tensor,
+    noise: float,
+) -> Released:
     """`sums` of every level (levels, features), `pairs` of people by two levels;
     energy, shades as of `read_first`.
     """
@@ -190,7 +200,11 @@ def _step(frame: Frame) -> float:
     return frame.reach / SCALE
 
 
-def _read_energy_and_shades(frame: Frame, total: Tensor, deviation: Tensor) -> Released:
+def _read_energy_and_shades(
+    frame: Frame,
+    total: Tensor,
+    deviation: Tensor,
+) -> Released:
     """Energy and histograms of values, with which every first release ends."""
     energy = total[0].double()
     shades = total[1:].double().view(frame.channels, bins_of(frame))
@@ -389,7 +403,11 @@ def _in_bands(sums: Tensor) -> tuple[Tensor, Tensor]:
     return padded.view(n, bands, _BAND).transpose(0, 1), widths
 
 
-def _people(first: Released, labels: Labels, levels: Tensor) -> Tensor:
+def _people(
+    first: Released,
+    labels: Labels,
+    levels: Tensor,
+) -> Tensor:
     """How many people have each combination, none below 0: (combinations,)."""
     if not labels.joint:
         return _by_pairs(first["pairs"], float(first["pairs_noise"]), labels)
@@ -407,7 +425,11 @@ def _people(first: Released, labels: Labels, levels: Tensor) -> Tensor:
     return _shares(independent + shrinkage * interaction) * total
 
 
-def _by_pairs(pairs: Tensor, noise: float, labels: Labels) -> Tensor:
+def _by_pairs(
+    pairs: Tensor,
+    noise: float,
+    labels: Labels,
+) -> Tensor:
     """By the fit of tables to those of every two labels, (levels, levels), under noise
     of this deviation.
     """

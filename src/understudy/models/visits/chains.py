@@ -344,7 +344,12 @@ class MixtureOfChains(Network):
         none = number[:, :1]
         return torch.cat((others, first_time * (1 - none), none, number), 1)
 
-    def _people(self, known: Tensor, own: Tensor, number: Tensor) -> Tensor:
+    def _people(
+        self,
+        known: Tensor,
+        own: Tensor,
+        number: Tensor,
+    ) -> Tensor:
         """Two-way tables of people's columns."""
         people = known.T @ known / self.kinds
         if self.ordered:
@@ -459,14 +464,22 @@ class MixtureOfChains(Network):
         return given
 
 
-def some_kinds(n: int, kinds: int, uniform: Callable[[int], Tensor]) -> Tensor:
+def some_kinds(
+    n: int,
+    kinds: int,
+    uniform: Callable[[int], Tensor],
+) -> Tensor:
     """The kinds of `n` people, each as often as the others, in any order."""
     order = torch.argsort(uniform(kinds))
     in_turn = order[torch.arange(n) % kinds]
     return in_turn[torch.argsort(uniform(n))]
 
 
-def _refined(logits: Tensor, sizes: Sequence[int], columns: Parts) -> Tensor:
+def _refined(
+    logits: Tensor,
+    sizes: Sequence[int],
+    columns: Parts,
+) -> Tensor:
     """Logits of columns with these sizes, on the finer levels of each."""
     finer = []
     blocks = torch.split(logits, list(sizes), 1)
@@ -475,12 +488,22 @@ def _refined(logits: Tensor, sizes: Sequence[int], columns: Parts) -> Tensor:
     return torch.cat(finer, 1)
 
 
-def _put_tied(gram: Tensor, ruled: Ruled, share: Tensor) -> None:
+def _put_tied(
+    gram: Tensor,
+    ruled: Ruled,
+    share: Tensor,
+) -> None:
     """The pairs of columns that rules tie, which are not independent in a component, in
     place.
     """
     for (a, b, cells), table in zip(ruled.rules.tied, ruled.tied(share), strict=True):
-        put(gram, a, b, cells, table)
+        put(
+            gram,
+            a,
+            b,
+            cells,
+            table,
+        )
 
 
 def _split(odds: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:

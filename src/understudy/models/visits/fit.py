@@ -174,7 +174,14 @@ def fit_visits(
     else:
         (mixture,) = members
     mixture = mixture.to(there)
-    _descend(mixture, parts, rules, steps, rate, watch)
+    _descend(
+        mixture,
+        parts,
+        rules,
+        steps,
+        rate,
+        watch,
+    )
     return mixture.requires_grad_(False)
 
 
@@ -202,7 +209,13 @@ def _initialize(
     _begin(member)
 
 
-def seconds_of(width: int, longest: int, steps: int, *, bought: bool) -> float:
+def seconds_of(
+    width: int,
+    longest: int,
+    steps: int,
+    *,
+    bought: bool,
+) -> float:
     """About how long a fit takes, by the levels of all columns and the most events of a
     person. `bought`: levels are no finer than the noise, and the descent comes to its
     end sooner.
@@ -335,7 +348,11 @@ def _read(
     return parts, ways
 
 
-def _side_by_side(people: Tensor, across: Tensor, events: Tensor) -> Tensor:
+def _side_by_side(
+    people: Tensor,
+    across: Tensor,
+    events: Tensor,
+) -> Tensor:
     """One Gram matrix of people's columns and of an event's."""
     upper = torch.cat((people, across), 1)
     lower = torch.cat((across.T, events), 1)

@@ -79,12 +79,23 @@ class CountNoise(ABC):
         """Of the noise on one count."""
 
     @abstractmethod
-    def plain(self, n: int, rng: Rng, device: Device) -> Any:
+    def plain(
+        self,
+        n: int,
+        rng: Rng,
+        device: Device,
+    ) -> Any:
         """`draw`, plainly: for a few counts torch would take longer to be called than
         to compute.
         """
 
-    def draw(self, n: int, rng: Rng, *, device: Device = "cpu") -> Tensor:
+    def draw(
+        self,
+        n: int,
+        rng: Rng,
+        *,
+        device: Device = "cpu",
+    ) -> Tensor:
         """n independent draws, int64: (n,)."""
         noise = self.plain(n, rng, device)
         return torch.as_tensor(noise)
@@ -148,7 +159,12 @@ class DiscreteLaplaceNoise(CountNoise):
         power = math.exp(-lowest / self.scale)
         return power / (1 + q)
 
-    def plain(self, n: int, rng: Rng, device: Device) -> Any:
+    def plain(
+        self,
+        n: int,
+        rng: Rng,
+        device: Device,
+    ) -> Any:
         """Algorithm 2: |z| = ⌊x/s⌋ for x with P(x) ∝ e^(−x/t), a fair sign, and −0
         refused.
         """
@@ -160,7 +176,13 @@ class DiscreteLaplaceNoise(CountNoise):
             quotient = _successes(size, rng, device)  # x div t
             magnitude = (remainder + t * quotient) // s
             minus = rng.below(2, size, device)
-            accepted = _bernoulli_exp_below_one(size, remainder, t, rng, device)
+            accepted = _bernoulli_exp_below_one(
+                size,
+                remainder,
+                t,
+                rng,
+                device,
+            )
             accepted &= (minus == 0) | (magnitude != 0)
             sign = 1 - 2 * minus
             return sign * magnitude, accepted
@@ -197,7 +219,12 @@ class DiscreteGaussianNoise(CountNoise):
         _, weights = self._weights(lowest)
         return float(weights.sum() / self._normalizer())
 
-    def plain(self, n: int, rng: Rng, device: Device) -> Any:
+    def plain(
+        self,
+        n: int,
+        rng: Rng,
+        device: Device,
+    ) -> Any:
         """Algorithm 3, with the proposal of the module's docstring."""
         p = self.scale.numerator
         q = self.scale.denominator
@@ -267,7 +294,12 @@ class Exponential:
         chosen = self.draw(scores, 1, rng)
         return int(chosen)
 
-    def draw(self, scores: Tensor, n: int, rng: Rng) -> Tensor:
+    def draw(
+        self,
+        scores: Tensor,
+        n: int,
+        rng: Rng,
+    ) -> Tensor:
         """n independent choices, each at the whole price: int64, (n,)."""
         if scores.ndim != 1 or not len(scores) or scores.is_floating_point():
             raise ValueError(
@@ -294,14 +326,25 @@ class Exponential:
         return chosen[:n]
 
 
-def bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) -> Any:
+def bernoulli_exp(
+    numerator: Any,
+    denominator: int,
+    rng: Rng,
+    device: Device,
+) -> Any:
     """True with probability exp(−numerator/denominator), each, exactly (Algorithm 1):
     by nothing but comparisons of random whole numbers. For numerators of 0 or above and
     a denominator up to 2⁵⁷.
     """
     n = len(numerator)
     remainder = numerator % denominator
-    succeeded = _bernoulli_exp_below_one(n, remainder, denominator, rng, device)
+    succeeded = _bernoulli_exp_below_one(
+        n,
+        remainder,
+        denominator,
+        rng,
+        device,
+    )
     factors = numerator // denominator  # one factor e⁻¹ each
     indices = _indices(n, device)
     while len(pending := indices[succeeded & (factors > 0)]):
@@ -353,7 +396,11 @@ def _first_accepted(n: int, propose: Callable[[int], tuple[Any, Any]]) -> Any:
     return values[:n]
 
 
-def _successes(n: int, rng: Rng, device: Device) -> Any:
+def _successes(
+    n: int,
+    rng: Rng,
+    device: Device,
+) -> Any:
     """How many Bernoulli(e⁻¹) succeed before the first failure, n times."""
     pending = _indices(n, device)
     count = 0 * pending
@@ -366,11 +413,22 @@ def _successes(n: int, rng: Rng, device: Device) -> Any:
     return count
 
 
-def _tries(n: int, rng: Rng, device: Device) -> Any:
+def _tries(
+    n: int,
+    rng: Rng,
+    device: Device,
+) -> Any:
     """Bernoulli(e⁻¹) for each of n, several times where n is small: (n, tries)."""
     tries = max(1, _BATCH_TRIES // n)
     # k = 1 never fails
-    successes = _bernoulli_exp_below_one(n * tries, 1, 1, rng, device, k=2)
+    successes = _bernoulli_exp_below_one(
+        n * tries,
+        1,
+        1,
+        rng,
+        device,
+        k=2,
+    )
     return successes.reshape(n, tries)
 
 

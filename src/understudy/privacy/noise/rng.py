@@ -109,7 +109,12 @@ class Rng(ABC):
         fractions = mantissas.to(torch.float64).mul_(2**-53)
         return fractions.view(shape)
 
-    def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
+    def integers(
+        self,
+        high: int,
+        *shape: int,
+        device: Device = "cpu",
+    ) -> Tensor:
         """Uniform in {0, …, high − 1}, int64, without bias."""
         n = math.prod(shape)
         values = self.below(high, n, device)
@@ -119,7 +124,12 @@ class Rng(ABC):
             return torch.empty(shape, dtype=torch.int64, device=device)
         return torch.as_tensor(values).view(shape)
 
-    def below(self, high: int, n: int, device: Device) -> Any:
+    def below(
+        self,
+        high: int,
+        n: int,
+        device: Device,
+    ) -> Any:
         """`integers`, n of them, plainly: for mechanisms that compare them and go on,
         many times for one draw. Edges: refuses words above the largest multiple of
         `high` and draws again, so a GPU waits here, unless `high` is a power of two.
@@ -353,7 +363,12 @@ class FastRng(Rng):
         return plainly((upper << 32) | lower)
 
 
-def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
+def poisson_samples(
+    rng: Rng,
+    n: int,
+    rate: float,
+    times: int,
+) -> list[Tensor]:
     """Each of n people, independently, with probability `rate`, so many times over:
     each time the drawn, ascending.
 
@@ -378,7 +393,11 @@ def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
     return [sample % n for sample in samples]
 
 
-def _bernoulli_positions(rng: Rng, length: int, rate: float) -> Tensor:
+def _bernoulli_positions(
+    rng: Rng,
+    length: int,
+    rate: float,
+) -> Tensor:
     """Where the successes are among so many Bernoulli(rate) trials, ascending."""
     mean = length * rate
     n_gaps = math.ceil(mean + 8 * math.sqrt(mean) + 8)

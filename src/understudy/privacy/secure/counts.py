@@ -212,7 +212,11 @@ def _packs_within(sizes: Sequence[int], max_width: int) -> list[list[int]]:
     return packs
 
 
-def _tuples(codes: Codes | Bits, sizes: Sequence[int], pack: Sequence[int]) -> Codes:
+def _tuples(
+    codes: Codes | Bits,
+    sizes: Sequence[int],
+    pack: Sequence[int],
+) -> Codes:
     """Which tuple of a pack's levels each row has."""
     slots = codes[:, pack[0]].astype(np.int32)
     for column in pack[1:]:
@@ -236,12 +240,20 @@ def _by_column(
         outer *= sizes[column]
 
 
-def noise(scale: Fraction, rng: Rng, *shape: int) -> Tensor:
+def noise(
+    scale: Fraction,
+    rng: Rng,
+    *shape: int,
+) -> Tensor:
     """Discrete Gaussian noise, int64; zeros for a scale of 0."""
     return noise_on(torch.ones(shape, dtype=torch.bool), scale, rng)
 
 
-def noise_on(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
+def noise_on(
+    cells: Tensor,
+    scale: Fraction,
+    rng: Rng,
+) -> Tensor:
     """Independent noise on the marked cells, zero elsewhere: int64, of the same
     shape.
     """
@@ -279,7 +291,11 @@ def mirrored(upper: Tensor) -> Tensor:
     return upper.triu() + upper.triu(1).T
 
 
-def triple_table(codes: Codes, sizes: Sequence[int], columns: Sequence[int]) -> Tensor:
+def triple_table(
+    codes: Codes,
+    sizes: Sequence[int],
+    columns: Sequence[int],
+) -> Tensor:
     """The counts of a three-way table, exactly: int64, by the three columns' levels."""
     shape = tuple(sizes[column] for column in columns)
     levels = tuple(codes[:, column] for column in columns)

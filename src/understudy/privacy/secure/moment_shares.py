@@ -212,7 +212,12 @@ class Vectors:
         flat_bits = entry_bits.reshape(len(q), self.features * self.bits)
         return np.hstack([slack_bits, flat_bits])
 
-    def upload_of(self, classes: Whole, q: Whole, field: Field) -> Numbers:
+    def upload_of(
+        self,
+        classes: Whole,
+        q: Whole,
+        field: Field,
+    ) -> Numbers:
         """What these people upload before it is shared: sums, bits without the lowest
         ones, and the products of each group's; zeros for what κ will multiply.
         """
@@ -267,7 +272,11 @@ def split_moments(
     return first, keys, firsts, seconds
 
 
-def second_moments(vectors: Vectors, seeds: Bytes, field: Field = FIELD) -> MomentShare:
+def second_moments(
+    vectors: Vectors,
+    seeds: Bytes,
+    field: Field = FIELD,
+) -> MomentShare:
     """The second aggregator's share, which follows from its seeds (n, 32)."""
     words = np.empty((len(seeds), vectors.words), np.uint32)
     for row, seed in zip(words, seeds, strict=True):

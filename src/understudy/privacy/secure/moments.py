@@ -82,7 +82,11 @@ _CHUNK = 1 << 13  # people
 _ROUNDING = 1 + 2.0**-40  # more than doubles lose in the products it multiplies
 
 
-def bounded(rows: Whole, radius: float, scale: int) -> Whole:
+def bounded(
+    rows: Whole,
+    radius: float,
+    scale: int,
+) -> Whole:
     """Rows (n, d) in which `radius` becomes `scale`, as whole numbers; longer ones are
     pulled in to it. Guarantee: every row that comes out has a norm of at most `scale`,
     and depends on that row alone. Edges: a row that is not finite → zeros.
@@ -139,7 +143,12 @@ class Crowd:
         return order, starts, sizes
 
 
-def cell_sums(rows: Whole, cells: Positions, count: int, crowd: Crowd) -> Tensor:
+def cell_sums(
+    rows: Whole,
+    cells: Positions,
+    count: int,
+    crowd: Crowd,
+) -> Tensor:
     """Σ over people of their rows' average, cell by cell: int64 (count, d)."""
     if not crowd.single:
         order, starts, sizes = crowd.groups(cells)
@@ -152,7 +161,12 @@ def cell_sums(rows: Whole, cells: Positions, count: int, crowd: Crowd) -> Tensor
     return torch.from_numpy(total.astype(np.int64))
 
 
-def cell_moments(rows: Whole, cells: Positions, count: int, crowd: Crowd) -> Tensor:
+def cell_moments(
+    rows: Whole,
+    cells: Positions,
+    count: int,
+    crowd: Crowd,
+) -> Tensor:
     """Σ over people of the average of their rows' q qᵀ, cell by cell: int64 (count, d,
     d).
     """
@@ -173,7 +187,11 @@ def cell_moments(rows: Whole, cells: Positions, count: int, crowd: Crowd) -> Ten
     return torch.from_numpy(total.astype(np.int64))
 
 
-def _by_cell(rows: Whole, cells: Positions, count: int) -> Iterator[tuple[int, Whole]]:
+def _by_cell(
+    rows: Whole,
+    cells: Positions,
+    count: int,
+) -> Iterator[tuple[int, Whole]]:
     """The rows of each cell that has any."""
     if count == 1:
         yield 0, rows

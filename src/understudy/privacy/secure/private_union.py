@@ -167,7 +167,8 @@ class Padding:
         return ComposedDpEvent(
             [
                 SelfComposedDpEvent(
-                    PureDp(math.nextafter(1 / self.scale, math.inf)), _DRAWS
+                    PureDp(math.nextafter(1 / self.scale, math.inf)),
+                    _DRAWS,
                 ),
                 SelfComposedDpEvent(Reveals(self.edge), _DRAWS),
             ]
@@ -278,7 +279,9 @@ class UnionMask:
         return self._sets[self._own("V")]
 
     def places(
-        self, others: Masked, owner: str = "the other party"
+        self,
+        others: Masked,
+        owner: str = "the other party",
     ) -> tuple[Rows, int]:
         """The place of each of this holder's rows, and how many people the union has,
         made-up ones included.

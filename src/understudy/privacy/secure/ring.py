@@ -107,7 +107,12 @@ class Ring:
             )
         return np.frombuffer(data, dtype=self.dtype).reshape(shape)
 
-    def uniform(self, seed: bytes, stream: int, *shape: int) -> Words:
+    def uniform(
+        self,
+        seed: bytes,
+        stream: int,
+        *shape: int,
+    ) -> Words:
         """Uniform words: stream number `stream` of the seed. Guarantee: without the
         seed, indistinguishable from random while AES-256 is a pseudo-random
         permutation. Edges: the same seed and stream give the same words, so a mask must
@@ -202,7 +207,12 @@ class Field:
             total += by_high * high_weight % prime
         return total % prime
 
-    def uniform(self, seed: bytes, stream: int, *shape: int) -> Numbers:
+    def uniform(
+        self,
+        seed: bytes,
+        stream: int,
+        *shape: int,
+    ) -> Numbers:
         """Uniform numbers: stream number `stream` of a 32-byte seed, as `Ring.uniform`
         has it. Guarantee: without the seed, indistinguishable from random while AES-256
         is a pseudo-random permutation: what does not fit the prime evenly is left out,

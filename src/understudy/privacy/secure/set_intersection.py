@@ -371,7 +371,11 @@ def canonical_ids(ids: Iterable[object], form: IdForm = AS_THEY_STAND) -> Ids:
     return all_ids
 
 
-def _written(values: list[Any], form: IdForm, before: int) -> list[str]:
+def _written(
+    values: list[Any],
+    form: IdForm,
+    before: int,
+) -> list[str]:
     written = []
     for row, value in enumerate(values, before):
         try:
@@ -379,7 +383,8 @@ def _written(values: list[Any], form: IdForm, before: int) -> list[str]:
             written.append(form.write(text))
         except ValueError as error:
             raise OwnIdsError(
-                f"ids[{row}] = {value!r} {error}.", effect=Effect.NOTHING_SENT
+                f"ids[{row}] = {value!r} {error}.",
+                effect=Effect.NOTHING_SENT,
             ) from None
     return written
 
@@ -417,7 +422,11 @@ def _plain(text: str) -> bool:
     return text != "" and text.isprintable() and text == text.strip()
 
 
-def _refuse_first(values: list[Any], bad: list[bool], before: int) -> NoReturn:
+def _refuse_first(
+    values: list[Any],
+    bad: list[bool],
+    before: int,
+) -> NoReturn:
     row = before + bad.index(True)
     value = values[bad.index(True)]
     if pd.api.types.is_scalar(value) and pd.isna(value):

@@ -113,7 +113,12 @@ class Judging(ABC):
         sum_share = self._signed(share, total % prime)
         return masked_z, masked_y, sum_share
 
-    def judge(self, share: Uploads, z: Numbers, y: Numbers) -> Numbers:
+    def judge(
+        self,
+        share: Uploads,
+        z: Numbers,
+        y: Numbers,
+    ) -> Numbers:
         """This side's share of σ, from Z and Y that are both sides' together."""
         field = self.field
         dealt = share.dealt

@@ -184,7 +184,13 @@ class Channel:
         self._received_digest = _extend(self._received_digest, data)
         return data
 
-    def mask(self, ring: Ring, stream: int, *shape: int, about: bytes = b"") -> Words:
+    def mask(
+        self,
+        ring: Ring,
+        stream: int,
+        *shape: int,
+        about: bytes = b"",
+    ) -> Words:
         """One-time masks that cancel: this end's and the peer's add up to zero.
 
         `about`: what both must have been told of the message; where they were not,
@@ -202,7 +208,12 @@ class Channel:
         words = ring.uniform(seed, stream, *shape)
         return words if self.first else -words  # modulo 2^bits
 
-    def _header(self, sender: str, receiver: str, number: int) -> bytes:
+    def _header(
+        self,
+        sender: str,
+        receiver: str,
+        number: int,
+    ) -> bytes:
         return json.dumps([self._context.decode(), sender, receiver, number]).encode()
 
     def state_dict(self) -> dict[str, Any]:
@@ -253,14 +264,25 @@ def connect(
     for peer, public in keys.items():
         if peer != name:
             agreed = context + (shared or {}).get(peer, b"")
-            channels[peer] = Channel(name, pair, peer, public, context=agreed)
+            channels[peer] = Channel(
+                name,
+                pair,
+                peer,
+                public,
+                context=agreed,
+            )
     return channels
 
 
 _NONCE_OF_ONE = bytes(_NONCE)  # a key is for one message alone
 
 
-def seal(public: bytes, data: bytes, context: bytes, secret: bytes) -> bytes:
+def seal(
+    public: bytes,
+    data: bytes,
+    context: bytes,
+    secret: bytes,
+) -> bytes:
     """The message for the owner of this key: 32 bytes of a public key, the message, 16
     bytes of a tag. Guarantee: whoever has neither the receiver's key nor `secret`
     learns the length alone; a changed message, or one that was sealed under another
@@ -271,7 +293,11 @@ def seal(public: bytes, data: bytes, context: bytes, secret: bytes) -> bytes:
     return pair.public + cipher.encrypt(_NONCE_OF_ONE, data, context)
 
 
-def unseal(pair: KeyPair, sealed: bytes, context: bytes) -> bytes:
+def unseal(
+    pair: KeyPair,
+    sealed: bytes,
+    context: bytes,
+) -> bytes:
     """What was sealed to this key. Edges: anything else → MessageError."""
     try:
         cipher = _cipher(pair.agree(sealed[:32]), sealed[:32], pair.public)
@@ -283,7 +309,11 @@ def unseal(pair: KeyPair, sealed: bytes, context: bytes) -> bytes:
         ) from None
 
 
-def _cipher(shared: bytes, sender: bytes, receiver: bytes) -> ChaCha20Poly1305:
+def _cipher(
+    shared: bytes,
+    sender: bytes,
+    receiver: bytes,
+) -> ChaCha20Poly1305:
     key = HKDF(SHA256(), 32, sender + receiver, b"understudy envelope 1").derive(shared)
     return ChaCha20Poly1305(key)
 
@@ -313,7 +343,12 @@ def blind(
     return words
 
 
-def noise_share(sigma: Fraction, parties: int, *, max_colluding: int = 1) -> Fraction:
+def noise_share(
+    sigma: Fraction,
+    parties: int,
+    *,
+    max_colluding: int = 1,
+) -> Fraction:
     """The scale of one holder's noise, so that σ remains against any `max_colluding` of
     the `parties`. Guarantee: see the module. Edges: a single holder adds σ; of no noise
     each adds none; max_colluding ≥ parties → ConfigError.

@@ -235,7 +235,13 @@ def split(
     parts = np.split(random, np.cumsum([BLOCK, SEED, SEED]), axis=1)
     keys, firsts, seconds, fresh = map(np.ascontiguousarray, parts)
     no_corrections = np.zeros((n, cells.words), np.uint32)
-    second = second_share(cells, keys, seconds, no_corrections, field)
+    second = second_share(
+        cells,
+        keys,
+        seconds,
+        no_corrections,
+        field,
+    )
     kappa, dealt = deal_first(firsts, second.dealt, cells.blocks, field)
     seeds = second.seeds.copy()
     bits = second.bits.copy()
@@ -257,7 +263,18 @@ def split(
         corrections[:, strip.word_range] = correction
         seeds[people, level] = first_seeds
         bits[people, level] ^= True
-    return Share(True, dealt, keys, seeds, bits, corrections), firsts, seconds
+    return (
+        Share(
+            True,
+            dealt,
+            keys,
+            seeds,
+            bits,
+            corrections,
+        ),
+        firsts,
+        seconds,
+    )
 
 
 def second_share(
@@ -304,14 +321,23 @@ def deal_first(
     return kappa, Dealt(kappa_share, a_share, b_share, c_share)
 
 
-def first_dealt(seeds: Bytes, c: Words, blocks: int, field: Field) -> Dealt:
+def first_dealt(
+    seeds: Bytes,
+    c: Words,
+    blocks: int,
+    field: Field,
+) -> Dealt:
     """What the first was dealt, by its seeds and the C that came with them."""
     kappa, a, b = _dealt_numbers(seeds, 3, blocks, field)
     by_block = c.reshape(len(seeds), blocks, REPEATS)
     return Dealt(kappa, a, b, by_block.astype(np.uint64))
 
 
-def second_dealt(seeds: Bytes, blocks: int, field: Field) -> Dealt:
+def second_dealt(
+    seeds: Bytes,
+    blocks: int,
+    field: Field,
+) -> Dealt:
     return Dealt(*_dealt_numbers(seeds, 4, blocks, field))
 
 
@@ -331,7 +357,11 @@ def _dealt_numbers(
     return list(np.stack(per_person, axis=1))
 
 
-def _line(strip: Strip, codes: Codes, kappa: Numbers) -> Numbers:
+def _line(
+    strip: Strip,
+    codes: Codes,
+    kappa: Numbers,
+) -> Numbers:
     """What the line of each person's own level holds: (n, planes, W)."""
     line = np.zeros((len(codes), PLANES, strip.width), np.uint64)
     is_present = codes >= 0
@@ -351,7 +381,12 @@ def _cipher(key: Bytes) -> Update:
     return cipher.encryptor().update_into
 
 
-def _lines(ciphers: Sequence[Update], seeds: Seeds, words: int, field: Field) -> Words:
+def _lines(
+    ciphers: Sequence[Update],
+    seeds: Seeds,
+    words: int,
+    field: Field,
+) -> Words:
     """G: so many numbers of the field from each seed and key: (n, k, 2) → (n, k,
     words); what is none is drawn anew.
     """
@@ -372,7 +407,11 @@ def _lines(ciphers: Sequence[Update], seeds: Seeds, words: int, field: Field) ->
     return numbers % np.uint32(field.prime)
 
 
-def _hash(ciphers: Sequence[Update], seeds: Seeds, counters: Seeds) -> Seeds:
+def _hash(
+    ciphers: Sequence[Update],
+    seeds: Seeds,
+    counters: Seeds,
+) -> Seeds:
     """π(σ(s ⊕ i)) ⊕ σ(s ⊕ i) for every seed and counter, σ(l, h) = (h, h ⊕ l): (n, k,
     blocks, 2).
     """

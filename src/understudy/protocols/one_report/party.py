@@ -76,7 +76,9 @@ class Config(usual.PeopleApart):
     )
     target: str | None = usual.target()
     share: float | None = setting(
-        None, between(0, 1), "share asked about single columns; without it by ε; 1: all"
+        None,
+        between(0, 1),
+        "share asked about single columns; without it by ε; 1: all",
     )
     liars: float = setting(
         0.0,
@@ -84,7 +86,9 @@ class Config(usual.PeopleApart):
         "share of reports that may be made up: single ones then weigh less",
     )
     components: int = setting(
-        128, whole_to(MOST_COMPONENTS), "products in the mixture that is fitted"
+        128,
+        whole_to(MOST_COMPONENTS),
+        "products in the mixture that is fitted",
     )
     steps: int = setting(400, WHOLE, "the most steps of the fit")
     batch: int = setting(1 << 14, WHOLE, "people who are asked at a time")
@@ -146,7 +150,10 @@ def as_sent(groups: Sequence[Tensor], sets: Sequence[ColumnSet]) -> dict[str, An
 
 
 def read_sets(
-    groups: object, columns: object, listed: object, levels: Sequence[int]
+    groups: object,
+    columns: object,
+    listed: object,
+    levels: Sequence[int],
 ) -> list[ColumnSet]:
     """What was sent, checked against the levels of each column. MessageError for what
     is none.
@@ -172,7 +179,11 @@ def read_sets(
     ]
 
 
-def _read_set(columns: object, listed: object, groups: Sequence[Tensor]) -> ColumnSet:
+def _read_set(
+    columns: object,
+    listed: object,
+    groups: Sequence[Tensor],
+) -> ColumnSet:
     if not isinstance(columns, list) or not all(
         type(column) is int for column in columns
     ):
@@ -258,14 +269,24 @@ class OneReportParty(HostParty):
         """All reports one after the other, each as long as its set says: uint8."""
         indices, some = self.population.one_row_each(ask.people, self.rng)
         rows = torch.where(some[:, None], self.population.rows[indices], 0)
-        return randomized(rows, ask.which, self._sets(ask), self.epsilon, self.rng)
+        return randomized(
+            rows,
+            ask.which,
+            self._sets(ask),
+            self.epsilon,
+            self.rng,
+        )
 
     def _sets(self, ask: MarginalsRound) -> list[ColumnSet]:
         return read_sets(ask.groups, ask.columns, ask.listed, self.levels)
 
 
 def randomized(
-    rows: Tensor, which: Tensor, sets: list[ColumnSet], epsilon: float, rng: Rng
+    rows: Tensor,
+    which: Tensor,
+    sets: list[ColumnSet],
+    epsilon: float,
+    rng: Rng,
 ) -> Tensor:
     """The reports on these rows of levels, one a row, each about its set: one after the
     other, uint8.
@@ -404,7 +425,11 @@ class CollectingReports(PassingOn, OneReportParty):
         invited = self.population.ids[self.places[ask.people].numpy()].tolist()
         self.context = context_of(ticket)
         reporters = self.box.gather(
-            ticket, self.context, form, among=invited, number=ask.round
+            ticket,
+            self.context,
+            form,
+            among=invited,
+            number=ask.round,
         )
         receipt = self.pay(ask, reporters)
         self.participations[ask.people] += 1

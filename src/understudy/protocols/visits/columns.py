@@ -105,7 +105,8 @@ class Split:
         if isinstance(self.schema, SeveralVisits):
             return SeveralLayout.from_schema(self.schema)
         return replace(
-            VisitLayout.from_schema(self.schema), even=len(self.grid.groups) > 1
+            VisitLayout.from_schema(self.schema),
+            even=len(self.grid.groups) > 1,
         )
 
     def first(self, group: int) -> str:

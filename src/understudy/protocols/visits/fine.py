@@ -99,7 +99,9 @@ class Bought:
     def tree(self) -> Trees:
         paid = 1 if self.own is self.fine else LAYERS  # public cells are one layer
         return Trees(
-            Schema(columns=(self.own,)), Schema(columns=(self.fine,)), paid=paid
+            Schema(columns=(self.own,)),
+            Schema(columns=(self.fine,)),
+            paid=paid,
         )
 
     @property
@@ -131,7 +133,12 @@ class Bought:
             - 1
         )
 
-    def chosen(self, table: Tensor, noise: float, max_levels: int) -> Tensor:
+    def chosen(
+        self,
+        table: Tensor,
+        noise: float,
+        max_levels: int,
+    ) -> Tensor:
         """The cuts that a server names, by the fine table and the noise of a pair's
         cell.
         """
@@ -142,7 +149,8 @@ class Bought:
 
         cells = table[: self.fine.levels]
         groups = merged_neighbours(
-            cells, level_count(float(cells.sum()), noise, max_levels)
+            cells,
+            level_count(float(cells.sum()), noise, max_levels),
         )
         cuts = np.flatnonzero(np.diff(groups, prepend=-1))
         return torch.from_numpy(cuts[cuts < self.last])
@@ -190,7 +198,9 @@ class Bought:
             self.levels[[*finer.cuts, *[self.fine.levels] * self.own.nullable]]
         )
         in_bins = torch.bincount(
-            torch.from_numpy(finer.levels), table.double(), len(level)
+            torch.from_numpy(finer.levels),
+            table.double(),
+            len(level),
         )
         whole = torch.bincount(level, in_bins, len(level))[level]
         return level, (in_bins / whole.clamp(min=1e-300)).log().clamp(min=_NEVER)
@@ -248,7 +258,10 @@ class Within:
                 declared in self.public or not np.array_equal(column.edges, fine.edges)
             ):
                 bought[column.name] = Bought(
-                    declared, replace(fine, bins=None), fine, *at
+                    declared,
+                    replace(fine, bins=None),
+                    fine,
+                    *at,
                 )
         return bought
 
@@ -301,7 +314,10 @@ class FineCells(Stage[VisitRows]):
             groups = (one.group, one.group)
             sensitivity = self.unit * math.sqrt(moved) * (1 + 2.0**-40)
             blocks[name] = BlockSpec(
-                groups, (one.tree.nodes,), sensitivity, weight=float(moved)
+                groups,
+                (one.tree.nodes,),
+                sensitivity,
+                weight=float(moved),
             )
         return blocks
 
@@ -325,7 +341,9 @@ class FineCells(Stage[VisitRows]):
         }
 
     def read(
-        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+        self,
+        sums: Mapping[str, Tensor],
+        noise: Mapping[str, float],
     ) -> dict[str, tuple[Tensor, float]]:
         """Every column's nodes, in people, and the deviation of their noise."""
         return {
@@ -400,20 +418,29 @@ def _fine_tables(measurements: Measurements) -> dict[str, Tensor]:
                 ]
             )
             also[name] = Counted(
-                torch.from_numpy(positions), counts[first : last + 1], noise
+                torch.from_numpy(positions),
+                counts[first : last + 1],
+                noise,
             )
     for names, trees, nodes, noises in _alike(stage.columns, measurements["fine"]):
         more = {index: [also[name]] for index, name in enumerate(names) if name in also}
         tables |= zip(
             names,
-            TreesRead.from_sums(trees, nodes, noises, None, more).tables,
+            TreesRead.from_sums(
+                trees,
+                nodes,
+                noises,
+                None,
+                more,
+            ).tables,
             strict=True,
         )
     return tables
 
 
 def _alike(
-    columns: Mapping[str, Bought], read: Mapping[str, tuple[Tensor, float]]
+    columns: Mapping[str, Bought],
+    read: Mapping[str, tuple[Tensor, float]],
 ) -> Iterator[tuple[list[str], list[Trees], list[Tensor], list[float]]]:
     """The columns that have as many people, their trees, what was counted, and the
     deviation of its noise.

@@ -52,7 +52,10 @@ FITTED = ("kinds", "chains", "states", "steps", "rate", "seed")
 
 
 def fit_tables(
-    config: Any, schema: Events, tables: VisitTables, look: Callable[[], None]
+    config: Any,
+    schema: Events,
+    tables: VisitTables,
+    look: Callable[[], None],
 ) -> Mixtures:
     """Of one kind of events a mixture of chains, of several such mixtures that share
     their people.
@@ -64,7 +67,10 @@ def fit_tables(
     }
     ties = tuple(fitted_ties(schema, part) for part in schema.parts)
     return fit_visits(
-        tables, [*map(number_bounds, schema.parts)], ties=ties, **settings
+        tables,
+        [*map(number_bounds, schema.parts)],
+        ties=ties,
+        **settings,
     )
 
 
@@ -114,7 +120,9 @@ def check_fit(study: Any) -> Events:
 
 
 def fitted(
-    study: Any, measurements: Measurements, look: Callable[[], None]
+    study: Any,
+    measurements: Measurements,
+    look: Callable[[], None],
 ) -> tuple[GeneratorParts, int]:
     """The mixture, and how many people there are."""
     tables = measurements["tables"]
@@ -142,10 +150,13 @@ def fitted(
         counted = [name for part in schema.parts for name in part.person_schema.names]
         card["owners"] = dict(zip(counted, map(split.first, split.owners), strict=True))
         for part, name in zip(
-            schema.parts, map(split.first, split.events), strict=True
+            schema.parts,
+            map(split.first, split.events),
+            strict=True,
         ):
             card["owners"] |= dict.fromkeys(
-                (*part.events.names, *part.event_schema.names), name
+                (*part.events.names, *part.event_schema.names),
+                name,
             )
     if people <= FEW * noise:
         warning = (
@@ -157,7 +168,10 @@ def fitted(
 
 
 def drawn_finely(
-    study: Any, measurements: Measurements, network: Mixtures, schema: Events
+    study: Any,
+    measurements: Measurements,
+    network: Mixtures,
+    schema: Events,
 ) -> tuple[Mixtures, Events]:
     """The same where levels that were bought are parted into bins, as the fine tables
     say.
@@ -194,7 +208,11 @@ COUNTED = {
 }
 
 
-def foreseen(study: Any, ahead: Measurements, forecast: Forecast) -> dict[str, Any]:
+def foreseen(
+    study: Any,
+    ahead: Measurements,
+    forecast: Forecast,
+) -> dict[str, Any]:
     """What a forecast says of the tables, and how uncertain they will be."""
     schema = check_fit(study)
     people = forecast.people
@@ -278,7 +296,10 @@ def foreseen(study: Any, ahead: Measurements, forecast: Forecast) -> dict[str, A
     if forecast.cut != "rows" and people:
         takes["alignment"] = alignment_seconds(people, len(forecast.budgets))
     takes["the fit"] = seconds_of(
-        width, longest, study.config.steps, bought=bool(study.bought)
+        width,
+        longest,
+        study.config.steps,
+        bought=bool(study.bought),
     )
     return {
         "facts": tuple(facts),

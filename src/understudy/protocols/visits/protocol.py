@@ -138,7 +138,10 @@ class VisitMarginals(Multiplied[VisitRows]):
             )
             moved = math.sqrt(square) * (1 + 2.0**-40)
             blocks[block_name((one, other))] = BlockSpec(
-                (one, other), shape, moved, weight=float(square)
+                (one, other),
+                shape,
+                moved,
+                weight=float(square),
             )
         return blocks
 
@@ -158,16 +161,25 @@ class VisitMarginals(Multiplied[VisitRows]):
 
     def count(self, rows: VisitRows) -> dict[str, Tensor]:
         counts = count_visits(
-            rows.levels(self.runs, self.bought), self.split.own(rows.group), self.unit
+            rows.levels(self.runs, self.bought),
+            self.split.own(rows.group),
+            self.unit,
         )
         return {block_name((rows.group, rows.group)): torch.from_numpy(counts)}
 
-    def vectors(self, rows: VisitRows, start: int, stop: int) -> NDArray[np.int64]:
+    def vectors(
+        self,
+        rows: VisitRows,
+        start: int,
+        stop: int,
+    ) -> NDArray[np.int64]:
         some = rows.levels(self.runs, self.bought, slice(start, stop))
         return person_vectors(some, self.split.own(rows.group), math.isqrt(self.unit))
 
     def read(
-        self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
+        self,
+        sums: Mapping[str, Tensor],
+        noise: Mapping[str, float],
     ) -> "VisitTables":
         """In people."""
         from understudy.models.visits.fit import VisitTables
@@ -223,7 +235,8 @@ class VisitStudy(Study[VisitRows]):
                 effect=Effect.NOTHING_CHARGED,
             )
         for (one, first), (other, second) in combinations(
-            grid_of(visits).one_each(visits).items(), 2
+            grid_of(visits).one_each(visits).items(),
+            2,
         ):
             if set(first.names) & set(second.names):
                 raise SchemaError(
@@ -267,7 +280,9 @@ class VisitStudy(Study[VisitRows]):
         weights = [*single, len(self.layout.blocks)]
         shares = tuple(weight / sum(weights) for weight in weights)
         return VectorPricing(
-            self.config.max_colluding, self.config.max_holders_per_person, shares
+            self.config.max_colluding,
+            self.config.max_holders_per_person,
+            shares,
         )
 
     def rows(self, holding: Holding) -> VisitRows:
@@ -313,7 +328,8 @@ class VisitStudy(Study[VisitRows]):
             if self.public:
                 cells = {name: one.fine.levels for name, one in self.public.items()}
                 within = Within(
-                    self.schemas, tuple(named_runs(cells, terms["runs"]).items())
+                    self.schemas,
+                    tuple(named_runs(cells, terms["runs"]).items()),
                 )
             return self.cells(noise, within.bought, within)
         expect(terms, *(["cuts"] if self.bought else []))
@@ -324,16 +340,24 @@ class VisitStudy(Study[VisitRows]):
         return self.tables(noise, fine.within, fine.on_cuts(terms["cuts"], self.most))
 
     def cells(
-        self, noise: float, columns: Mapping[str, Bought], within: Within
+        self,
+        noise: float,
+        columns: Mapping[str, Bought],
+        within: Within,
     ) -> FineCells:
         """Of all that is counted of these columns by themselves."""
         moved = math.sqrt(nodes_moved(columns))
         return FineCells(
-            columns, self._unit(UNITS, noise, lambda unit: unit * moved), within
+            columns,
+            self._unit(UNITS, noise, lambda unit: unit * moved),
+            within,
         )
 
     def tables(
-        self, noise: float, within: Within, bought: Mapping[str, Bought]
+        self,
+        noise: float,
+        within: Within,
+        bought: Mapping[str, Bought],
     ) -> VisitMarginals:
         """On these levels, and else on declared ones, or as many as there are before
         some are bought.
@@ -350,7 +374,10 @@ class VisitStudy(Study[VisitRows]):
         )
 
     def _unit(
-        self, units: Sequence[int], noise: float, sensitivity: Callable[[int], float]
+        self,
+        units: Sequence[int],
+        noise: float,
+        sensitivity: Callable[[int], float],
     ) -> int:
         """The finest whose noise can be drawn."""
         return finest_scale(
@@ -376,7 +403,9 @@ class VisitStudy(Study[VisitRows]):
         }
 
     def cell_noise(
-        self, measurements: Measurements, within: Within
+        self,
+        measurements: Measurements,
+        within: Within,
     ) -> dict[Block, float]:
         """The deviation in the cells of each table, in people: about that, before
         levels are bought.

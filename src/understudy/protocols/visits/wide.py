@@ -55,13 +55,23 @@ def wide_columns(
             # its levels lie where people are
             if is_bought(column) and not has_many_bins(column):
                 continue
-            off = uncertain(column, number, part.title, layout, noise) / people
+            off = (
+                uncertain(
+                    column,
+                    number,
+                    part.title,
+                    layout,
+                    noise,
+                )
+                / people
+            )
             level_middles = middles(column)
             even = type(column.bins) is int
             scale = float(level_middles[0] if even else np.median(level_middles))
             if off > _MOST * scale:
                 low, high, sd, threshold, half = map(
-                    _three_digits, (column.low, column.high, off, off / _MOST, scale)
+                    _three_digits,
+                    (column.low, column.high, off, off / _MOST, scale),
                 )
                 why_uncertain = f"half its levels lie below {half}"
                 what = "Cut"
