@@ -18,7 +18,7 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.one_report import fit
 from understudy.protocols.one_report.fit import (
     Heard,
-    _Term,
+    Term,
     fit_reports,
     noise_edge,
     one_ways,
@@ -153,7 +153,7 @@ def test_the_likelihood_is_that_of_every_row_and_every_report(one: ColumnSet) ->
     heard = heard_of(one)
     chance = joint(odds)
     cells = one.cell_of(ROWS)
-    term = _Term(heard, LEVELS, heard.mechanism.lift)
+    term = Term(heard, LEVELS, heard.mechanism.lift)
     table = torch.zeros(one.cells, dtype=torch.float64).index_add_(0, cells, chance)
     torch.testing.assert_close(
         term.table(odds.float()).double(), table, atol=1e-6, rtol=1e-5
@@ -178,7 +178,7 @@ def test_the_slope_by_pairs_is_the_second_derivative_at_independent_columns(
     """
     ways = some_odds(1)
     heard = heard_of(one)
-    term = _Term(heard, LEVELS, heard.mechanism.lift)
+    term = Term(heard, LEVELS, heard.mechanism.lift)
     bounds = np.cumsum([0, *LEVELS])
     rise = torch.zeros(sum(LEVELS), sum(LEVELS))
     named = heard.named.repeat_interleave(heard.times.long(), 0)
@@ -208,7 +208,7 @@ def test_one_way_tables_are_the_likeliest_ones() -> None:
     heard = Heard.from_reports(one, mechanism, mechanism(cells, SecureRng.from_seed(0)))
     *_, found = one_ways([heard], (1, 1, 1, 4))
     assert (found - truth).abs().max() < 0.015
-    term = _Term(heard, (1, 1, 1, 4), mechanism.lift)
+    term = Term(heard, (1, 1, 1, 4), mechanism.lift)
 
     def likelihood(table: torch.Tensor) -> float:
         return float(
@@ -236,7 +236,7 @@ def test_an_uneven_table_has_more_turns_than_one_that_is_nearly_even(
     def likelihoods() -> list[float]:
         odds = torch.cat(one_ways(heard, (6, 6))).float()[None]
         return [
-            float(_Term(one, (6, 6), one.mechanism.lift).log_likelihood(odds))
+            float(Term(one, (6, 6), one.mechanism.lift).log_likelihood(odds))
             for one in heard
         ]
 

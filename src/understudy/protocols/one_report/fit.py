@@ -108,7 +108,7 @@ def one_ways(all_heard: Sequence[Heard], levels: Sequence[int]) -> list[Tensor]:
     for one in heard:
         people[list(one.about.columns)] += one.reports
     people = people.clamp(min=1)[column]
-    terms = [_Term(one, levels, one.mechanism.lift) for one in heard]
+    terms = [Term(one, levels, one.mechanism.lift) for one in heard]
     usual = min(max(_TURNS / heard[0].mechanism.epsilon, 10), 1000)
     sizes = torch.tensor(list(levels))
     for turn in range(math.ceil(_MOST * usual)):
@@ -165,7 +165,7 @@ def fit_reports(
     penalty = (
         strength * noise_edge(heard, levels, ways, liars=liars, seed=seed) / people
     )
-    terms = [_Term(one, levels, one.assumed_lift(liars), device) for one in heard]
+    terms = [Term(one, levels, one.assumed_lift(liars), device) for one in heard]
     mixture = mixture.to(device)
     start = start.to(device)
     adam = Adam([mixture.logits], lr=rate, betas=(0.9, 0.99))
@@ -205,7 +205,7 @@ def _batches(terms: int, batch: int, generator: torch.Generator) -> Iterator[lis
         yield from (order[at : at + size] for at in range(0, terms - size + 1, size))
 
 
-class _Term:
+class Term:
     """The likelihood of the reports about one set, for components' odds (components,
     width).
     """
@@ -326,7 +326,7 @@ def noise_edge(
     bounds = list(accumulate(levels, initial=0))
     rises = torch.zeros(_DRAWS, len(flat), len(flat))
     for one in heard:
-        term = _Term(one, levels, one.assumed_lift(liars))
+        term = Term(one, levels, one.assumed_lift(liars))
         table = term.table(flat[None]).double()
         cumulative = table.cumsum(0) / table.sum()
         for rise in rises:

@@ -51,6 +51,7 @@ from understudy.protocols.one_report.plan import (
     first_round,
     second_round,
 )
+from understudy.protocols.one_report.together import read_together
 
 __all__ = ["PROTOCOL", "Config", "train"]
 
@@ -163,7 +164,8 @@ class _OneReportRun(TwoRounds):
         self.all_heard = [*self.heard(0), *self.heard(1)]
         # Large sets of columns that depend on each other would mislead a fit of
         # independent ones.
-        ways = one_ways(self.all_heard if plan.anchored else self.heard(0), self.levels)
+        heard = self.all_heard if plan.anchored else self.heard(0)
+        ways = read_together(heard, self.levels, one_ways(heard, self.levels))
         if plan.paired and self.target is not None:
             return fit_given_target(
                 self.all_heard,
