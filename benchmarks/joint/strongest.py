@@ -2,14 +2,16 @@
 
     python benchmarks/joint/strongest.py --data <folder> --method now --out benchmarks/joint/strongest.csv
     … --method more --settings remeasured_pairs=12 components=1024 --tables credit randhie
+    … --method before --settings remeasured_pairs=0 --holders 2 --target --epsilons .2 1 4 --tables adult@12000
 
-One holder of all rows, all columns, ids apart: numbers in 16 quantiles, other columns
-in their 32 commonest values and one level more (`common.strong_pairs`), which are what
-is declared. No target. A cell is a table cut to so many people, ε and a seed of the
+All columns, ids apart, at one holder, or every other one at the second of two: numbers
+in 16 quantiles, other columns in their 32 commonest values and one level more
+(`common.strong_pairs`), which are what is declared. No target, or the last column. A cell is a table cut to so many people, ε and a seed of the
 noise, which is the same for all methods; cells that stand in the file are not run
 again. `kept`: of the twelve strongest real pairs, by bias-corrected Cramér's V, the
 mean of V synthetic over V real; `strong_avd2` the mean distance of these, `pairs_avd2`
-that of all pairs; `cpu` the seconds of a run. Settings were chosen on the tables
+that of all pairs; `auc` that of boosting which learned the last column from synthetic
+rows, on up to 5,000 people who are not in the table; `cpu` the seconds of a run. Settings were chosen on the tables
 CHOSEN; those in APART had no part in it.
 """
 
@@ -38,10 +40,16 @@ from common.sources import need
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Ordinal, Schema
+from understudy.evaluate.utility.downstream import (
+    Examples,
+    classification_scores,
+    score_model,
+)
 from understudy.evaluate.utility.marginals import Codes
 from understudy.runs.federation import Federation
 
 QUICK = quick()
+OTHERS = 5_000  # people, at most, on whom a classifier is tested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +58,21 @@ class Cell:
 
     dataset: str
     method: str
+    holders: int
+    target: str  # "named", or nothing
     epsilon: float
     seed: int
 
     @property
     def name(self) -> str:
         priced = publication.price(self.epsilon)
-        return f"{self.dataset}/{self.method}/{priced}/seed={self.seed}"
+        cut = f"holders={self.holders}/target={self.target}"
+        return f"{self.dataset}/{self.method}/{cut}/{priced}/seed={self.seed}"
 
 
 KEY = tuple(Cell.__dataclass_fields__)
 GRID = Grid(
-    fields=[*KEY, "people", "columns", *strong_pairs.FIGURES, "cpu"],
+    fields=[*KEY, "people", "columns", *strong_pairs.FIGURES, "auc", "cpu"],
     key=KEY,
     order=by_text(*KEY),
     columns=publication.plain,
@@ -114,56 +125,108 @@ APART = (
 
 
 def cells(
-    datasets: list[str], method: str, epsilons: list[float], seeds: int
+    datasets: list[str],
+    method: str,
+    cut: dict[str, Any],
+    epsilons: list[float],
+    seeds: int,
 ) -> Iterator[Cell]:
     for seed in range(seeds):
         for epsilon in epsilons:
-            for dataset in datasets:
-                yield Cell(dataset=dataset, method=method, epsilon=epsilon, seed=seed)
+            for name in datasets:
+                yield Cell(
+                    dataset=name, method=method, epsilon=epsilon, seed=seed, **cut
+                )
 
 
 @lru_cache(maxsize=4)
-def coded(dataset: str, folder: Path) -> tuple[Codes, list[int]]:
-    """The rows, in a random order, as level numbers; and how many levels there are."""
+def coded(dataset: str, folder: Path) -> tuple[Codes, Codes, list[int]]:
+    """The rows, in a random order, and rows of other people, as level numbers; and how
+    many levels there are.
+    """
     if QUICK:
         rng = np.random.default_rng(0)
         rank = rng.random((400, 1))
         mixed = np.where(rng.random((400, 4)) < 0.5, rank, rng.random((400, 4)))
-        return (mixed * 3).astype(np.int64), [3] * 4
+        codes = (mixed * 3).astype(np.int64)
+        return codes[:300], codes[300:], [3] * 4
     name, _, people = dataset.partition("@")
-    frame = READERS[name](folder)
-    frame = frame.sample(min(int(people), len(frame)), random_state=0)
-    codes, *_ = strong_pairs.common_codes(frame, frame.head(0))
-    # a level that nobody is in is not declared
-    levels = [np.unique(column, return_inverse=True) for column in codes.T]
-    varied = [own for own in levels if len(own[0]) > 1]
-    return np.stack([own for _, own in varied], 1), [len(own) for own, _ in varied]
+    every = READERS[name](folder)
+    frame = every.sample(min(int(people), len(every)), random_state=0)
+    others = every.drop(frame.index)
+    others = others.sample(min(OTHERS, len(others)), random_state=0)
+    codes, held_out, _ = strong_pairs.common_codes(frame, others)
+    # a level that nobody is in is not declared, and somebody else in it is as the first
+    levels = [np.unique(column) for column in codes.T]
+    varied = [place for place, own in enumerate(levels) if len(own) > 1]
+    rows, tests = (
+        np.stack([_numbered(table[:, at], levels[at]) for at in varied], 1)
+        for table in (codes, held_out)
+    )
+    return rows, tests, [len(levels[at]) for at in varied]
+
+
+def _numbered(column: Codes, levels: Codes) -> Codes:
+    places = np.searchsorted(levels, column).clip(max=len(levels) - 1)
+    return np.where(levels[places] == column, places, 0)
 
 
 def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     warnings.simplefilter("ignore")
-    codes, sizes = coded(cell.dataset, args["data"])
+    codes, held_out, sizes = coded(cell.dataset, args["data"])
     names = [f"c{number}" for number in range(len(sizes))]
     columns = (
         Ordinal(name=name, categories=tuple(range(size)))
         for name, size in zip(names, sizes, strict=True)
     )
     schema = Schema(columns=tuple(columns))
-    budget = publication.budget(cell.epsilon)
-    holder = {"holder": pd.DataFrame(codes, columns=names)}
+    frame = pd.DataFrame(codes, columns=names)
+    shares = {
+        f"holder {first + 1}": names[first :: cell.holders]
+        for first in range(cell.holders)
+    }
     federation = Federation.rehearsal(
-        holder, {"holder": schema}, budget=budget, seed=cell.seed
+        {holder: frame[held] for holder, held in shares.items()},
+        {holder: schema.select(held) for holder, held in shares.items()},
+        budget=publication.budget(cell.epsilon),
+        seed=cell.seed,
+        same_people=True,
     )
+    target = {"target": names[-1]} if cell.target else {}
+    settings = {"fine": 0.0, "device": "cpu"} | target | args["settings"]
     start = time.process_time()
-    result = train(
-        "gram", federation, fine=0.0, seed=cell.seed, device="cpu", **args["settings"]
-    )
+    result = train("gram", federation, seed=cell.seed, **settings)
     cpu = time.process_time() - start
     drawn = result.generator.sample(len(codes), seed=cell.seed)
-    found = strong_pairs.strong_pairs(codes, Codec(schema).codes(drawn[names]), sizes)
-    figures = publication.rounded(found.figures, strong_pairs.FIGURES)
+    synthetic = Codec(schema).codes(drawn[names])
+    found = strong_pairs.strong_pairs(codes, synthetic, sizes)
+    figures = publication.rounded(
+        found.figures | _learned(synthetic, held_out, sizes),
+        (*strong_pairs.FIGURES, "auc"),
+    )
     size = {"people": len(codes), "columns": len(sizes)}
     return publication.plain(cell) | size | figures | {"cpu": round(cpu, 1)}
+
+
+def _learned(synthetic: Codes, held_out: Codes, sizes: list[int]) -> dict[str, float]:
+    """What boosting learns of the last column, where there are people to test it on."""
+    if len(held_out) < 100:
+        return {}
+    train_rows, test_rows = (
+        Examples(rows[:, :-1], rows[:, -1].astype(np.int64))
+        for rows in (synthetic, held_out)
+    )
+    scores, *_ = score_model(
+        "boosting",
+        train_rows,
+        test_rows.features,
+        sizes[:-1],
+        sizes[-1],
+        0,
+        partial(classification_scores, test_rows.target),
+    )
+    auc = scores["auc"]
+    return {"auc": auc} if isinstance(auc, float) else {}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -171,6 +234,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--method", default="now", help="the name of what runs")
     parser.add_argument(
         "--settings", nargs="*", default=[], help="of the protocol, as name=value"
+    )
+    parser.add_argument("--holders", type=int, default=1, choices=(1, 2))
+    parser.add_argument(
+        "--target", action="store_true", help="the last column is the target"
     )
     parser.add_argument("--tables", nargs="*", default=[*CHOSEN, *APART])
     parser.add_argument("--epsilons", nargs="*", type=float, default=[1.0])
@@ -184,7 +251,8 @@ def main() -> None:
         name: ast.literal_eval(value)
         for name, value in (text.split("=", 1) for text in args.settings)
     }
-    every = cells(args.tables, args.method, args.epsilons, args.seeds)
+    cut = {"holders": args.holders, "target": "named" if args.target else ""}
+    every = cells(args.tables, args.method, cut, args.epsilons, args.seeds)
     GRID.run(partial(measure, args=vars(args) | {"settings": settings}), every, args)
 
 
