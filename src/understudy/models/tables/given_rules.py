@@ -25,7 +25,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-TINY = 1e-30  # a divisor, or a probability, in place of 0
+# a divisor, or a probability, in place of 0: its square is still a number in double
+# precision, and itself in single
+TINY = 1e-30
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,8 @@ from understudy.ground.errors import ConfigError
 from understudy.models.network import MOST_WEIGHTS, Network, shapes_only
 from understudy.models.tables.mixture import invert, one_hot
 
-# 512 MiB of doubles: a description from elsewhere cannot ask for more
+# 512 MiB of doubles, as others' weights are in single precision: a description from
+# elsewhere cannot ask for more
 _MOST_PARAMETERS = MOST_WEIGHTS // 4
 
 

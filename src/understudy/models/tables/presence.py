@@ -53,10 +53,15 @@ from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import NoisyMarginals, one_way, read_tables
 from understudy.models.tables.priors import with_margins
 
-# of the people at both: more in a cell than its holder has are noise, and so is nobody
+# of what independent columns would give: so much a smoothed law has in each cell, and
+# no cell is scaled by less of the mean factor, as noise alone may say that nobody is
+# there
 _LEAST_SHARE = 1e-3
-_TURNS = 40  # of proportional fitting: margins are met to a thousandth by then
-MOST_COMPONENTS = 1 << 13  # of the union: a hundred columns then take some 50 MB
+# of proportional fitting: margins are met to a thousandth by then
+_TURNS = 40
+# of the union, whose components are those of people at both and as many again for each
+# person at one holder alone: with a hundred columns of 16 levels they take 50 MB
+MOST_COMPONENTS = 1 << 13
 
 
 def presence_name(holder: str) -> str:
