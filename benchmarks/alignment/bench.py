@@ -15,7 +15,6 @@ libraries included. QUICK=1 takes few ids and leaves ours.csv alone.
 """
 
 import argparse
-import hashlib
 import multiprocessing
 import os
 import resource
@@ -37,7 +36,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 )
 from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
 
-from common.aligned import align
+from common.aligned import align, without_curve
 from common.options import options, quick
 from common.rows import write
 from understudy.privacy.secure import set_intersection
@@ -63,8 +62,7 @@ def aligned(what: str, ids: int) -> dict[str, Any]:
         )
         if what == "no_curve":
             held = {name: (f"p{one:09}" for one in some) for name, some in held.items()}
-            for name, plain in (("hash_to_curve", hashed), ("crypto_scalarmult", xor)):
-                stack.enter_context(patch.object(set_intersection, name, plain))
+            stack.enter_context(without_curve())
         wall = time.perf_counter()
         cpu = time.process_time()
         rows = align(held)
@@ -79,17 +77,6 @@ def aligned(what: str, ids: int) -> dict[str, Any]:
         "wall_s": round(wall, 2),
         "peak_mb": round(peak),
     }
-
-
-def hashed(prefix: bytes, ids: list[bytes]) -> list[bytes]:
-    return [hashlib.sha256(prefix + one).digest()[:31] + b"\0" for one in ids]
-
-
-def xor(key: bytes, point: bytes) -> bytes:
-    """What commutes as masks do, of 31 bytes."""
-    return (
-        int.from_bytes(key[:31], "little") ^ int.from_bytes(point, "little")
-    ).to_bytes(32, "little")
 
 
 def library(what: str, ids: int) -> dict[str, Any]:

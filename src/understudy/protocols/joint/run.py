@@ -4,7 +4,7 @@ family says for itself.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,7 @@ def forecast(
 ) -> Forecast:
     """What a run with these settings will release, and under which noise, with so many
     `people`: in a horizontal partition those of all holders together, in a vertical one
-    those whom all share.
+    those whom all share, or in the union.
     Guarantee: made of settings, schemas, budgets and a stated number of people; no row
     is read. The noise is what both sides come to, by the same functions; of several
     holders the strictest budget decides.
@@ -89,6 +89,10 @@ def forecast(
     study = kind(config, schemas)
     pricing = study.pricing
     known = people if study.grid.partition == "columns" else None
+    if study.union and known is not None:
+        from understudy.protocols.core.union import expected_made_up
+
+        known += expected_made_up(_limited(budgets.values()))
     pricing.check_parties(len(schemas))
     nothing = [0.0] * len(study.releases)
     needed = [
@@ -137,6 +141,10 @@ def forecast(
     return replace(made, warnings=(*warnings, *made.warnings))
 
 
+def _limited(budgets: Iterable[Budget]) -> list[Budget]:
+    return [budget for budget in budgets if budget.epsilon < math.inf]
+
+
 def disclosed(study: Study[Any], budgets: Mapping[str, Budget]) -> tuple[str, ...]:
     """What a run over columns lets others know besides its releases, by its settings,
     and what other settings would cost.
@@ -147,7 +155,7 @@ def disclosed(study: Study[Any], budgets: Mapping[str, Budget]) -> tuple[str, ..
 
     share, part = (f"{of:.0%}".replace("%", " %") for of in LENGTHS)
     if study.union:
-        limited = [one for one in budgets.values() if one.epsilon < math.inf]
+        limited = _limited(budgets.values())
         lines = [
             'alignment = "union": nobody learns who is shared. Each party and the '
             "server learn how many people",
