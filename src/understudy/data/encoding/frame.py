@@ -30,7 +30,7 @@ repeated, so that values stay between the least and the largest of the image.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -75,18 +75,14 @@ class Frame:
 
     def __post_init__(self) -> None:
         whole(features=self.features, **{"each side of a row": min(self.shape)})
-        if type(self.upright) is not bool or (
-            self.upright and (self.sides != 2 or self._slow < 1)
-        ):
+        can_turn = self.sides == 2 and self._slow >= 1
+        if type(self.upright) is not bool or (self.upright and not can_turn):
             raise ConfigError(
                 "only images are turned upright, and of those more is kept than how "
                 "they were turned."
             )
-        if (
-            math.prod(self.shape) > MOST_VALUES
-            or max(self.shape) > UNIT
-            or self._slow > MOST_FEATURES
-        ):
+        is_large = math.prod(self.shape) > MOST_VALUES or max(self.shape) > UNIT
+        if is_large or self._slow > MOST_FEATURES:
             raise ConfigError(
                 f"rows of {' × '.join(map(str, self.shape))} values with "
                 f"{self.features:,} features are too large: at most {MOST_VALUES:,} "
@@ -107,15 +103,13 @@ class Frame:
         it come on top; not those whose schema declares a norm, which stay near the
         middle grey and show nothing on a ground.
         """
-        uprighted = upright and schema.sides == 2 and schema.norm is None
+        turned = upright and schema.sides == 2 and schema.norm is None
         step = 1 if schema.sides == 2 else schema.shape[1]
-        retained = step * max(1, min(math.prod(schema.shape), features) // step)
-        return cls(
-            schema.shape,
-            schema.sides,
-            retained + (POSES if uprighted else 0),
-            upright=uprighted,
-        )
+        wanted = min(math.prod(schema.shape), features)
+        kept = step * max(1, wanted // step)
+        if turned:
+            kept += POSES
+        return cls(schema.shape, schema.sides, kept, upright=turned)
 
     @classmethod
     def declared(
@@ -128,10 +122,8 @@ class Frame:
         """The same with the schema's norm: for sums that pull longer rows in, and
         nothing that trusts their length.
         """
-        return replace(
-            cls.from_schema(schema, features, upright=upright),
-            norm=schema.norm or 1.0,
-        )
+        frame = cls.from_schema(schema, features, upright=upright)
+        return replace(frame, norm=schema.norm or 1.0)
 
     @property
     def _slow(self) -> int:
@@ -148,18 +140,19 @@ class Frame:
         """How fast each value of a row's transform swings, (*shape): 0 for a mean, near
         1 for the fastest on a side.
         """
-        sides = (
-            np.arange(n) / n if side < self.sides else np.zeros(n)
-            for side, n in enumerate(self.shape)
-        )
-        return np.asarray(
-            np.sqrt(sum(np.square(grid) for grid in np.meshgrid(*sides, indexing="ij")))
-        )
+        sides = []
+        for side, n in enumerate(self.shape):
+            is_transformed = side < self.sides
+            sides.append(np.arange(n) / n if is_transformed else np.zeros(n))
+        grids = np.meshgrid(*sides, indexing="ij")
+        squares = sum(np.square(grid) for grid in grids)
+        return np.asarray(np.sqrt(squares))
 
     @cached_property
     def order(self) -> NDArray[np.intp]:
         """The places of the kept coefficients in a flat row, slow ones first."""
-        return np.argsort(self.frequencies.ravel(), kind="stable")[: self._slow]
+        rising = np.argsort(self.frequencies.ravel(), kind="stable")
+        return rising[: self._slow]
 
     def coefficients(self, values: Values) -> Whole:
         """Rows (n, *shape) in [0, 1] as whole numbers, in steps of 1/4096: (n,
@@ -168,35 +161,32 @@ class Frame:
         out = np.empty((len(values), self.features))
         frequency = np.unravel_index(self.order, self.shape)
         # of each side, faster ones are not needed
-        sizes = [int(frequencies.max()) + 1 for frequencies in frequency]
+        sizes = [int(own.max()) + 1 for own in frequency[: self.sides]]
+        sides = self.shape[: self.sides]
         bases = [
-            np.rint(dct(n) * UNIT)[:size]
-            for n, size in zip(self.shape[: self.sides], sizes, strict=False)
+            np.rint(dct(n) * UNIT)[:size] for n, size in zip(sides, sizes, strict=True)
         ]
-        flat_index = np.ravel_multi_index(
-            frequency,
-            (*sizes[: self.sides], *self.shape[self.sides :]),
-        )
+        kept_shape = (*sizes, *self.shape[self.sides :])
+        kept = np.ravel_multi_index(frequency, kept_shape)
         for start in range(0, len(values), _CHUNK):
-            part = np.rint(
-                (values[start : start + _CHUNK].astype(np.float64) - 0.5) * UNIT
-            )
+            chunk = values[start : start + _CHUNK].astype(np.float64)
+            part = np.rint((chunk - 0.5) * UNIT)
             rows = out[start : start + len(part)]
             if self.upright:
-                poses, standing = upright(
-                    torch.from_numpy(part).view(len(part), *self.shape[:2], -1)
-                )
-                rows[:, :POSES] = np.rint((poses * self.weights).numpy())
-                part = standing.numpy().reshape(part.shape)
-            for side, basis in enumerate(bases):
-                part = np.moveaxis(
-                    np.moveaxis(part, side + 1, -1) @ basis.T,
-                    -1,
-                    side + 1,
-                )
-            flat = part.reshape(len(part), -1)[:, flat_index]
+                rows[:, :POSES], part = self._turned(part)
+            for axis, basis in enumerate(bases, 1):
+                last = np.moveaxis(part, axis, -1)
+                part = np.moveaxis(last @ basis.T, -1, axis)
+            flat = part.reshape(len(part), -1)[:, kept]
             rows[:, self.poses :] = np.rint(flat / float(UNIT**self.sides))
         return out
+
+    def _turned(self, steps: Whole) -> tuple[Whole, Whole]:
+        """The weighed poses of some images, and these upright."""
+        images = torch.from_numpy(steps).view(len(steps), *self.shape[:2], -1)
+        poses, standing = upright(images)
+        weighed = np.rint((poses * self.weights).numpy())
+        return weighed, standing.numpy().reshape(steps.shape)
 
     @cached_property
     def weights(self) -> Tensor:
@@ -208,7 +198,8 @@ class Frame:
         coefficients: (n, values).
         """
         poses = coefficients[:, :POSES] / self.weights.to(coefficients)
-        return leaning(values.view(len(values), *self.shape[:2], -1), poses).flatten(1)
+        images = values.view(len(values), *self.shape[:2], -1)
+        return leaning(images, poses).flatten(1)
 
     @property
     def reach(self) -> int:
@@ -218,10 +209,8 @@ class Frame:
         """
         longest = UNIT * math.sqrt(math.prod(self.shape)) / 2
         turned = UNIT * reach(*self.shape[:2]) if self.upright else 0.0
-        return (
-            math.ceil(self.norm * math.hypot(longest, turned) * (1 + 2.0**-8))
-            + self.features
-        )
+        norm = self.norm * math.hypot(longest, turned)
+        return math.ceil(norm * (1 + 2.0**-8)) + self.features
 
     @property
     def channels(self) -> int:
@@ -236,47 +225,41 @@ class Frame:
         width = self.channels * bins
         out = np.empty((len(values), width))
         for start in range(0, len(values), _CHUNK):
-            part = values[start : start + _CHUNK].reshape(-1, self.channels)
-            cells = np.nan_to_num(
-                np.clip(np.floor(part.astype(np.float64) * bins), 0, bins - 1)
-            ).astype(np.int64)
+            chunk = values[start : start + _CHUNK]
+            part = chunk.reshape(-1, self.channels).astype(np.float64)
+            cells = np.clip(np.floor(part * bins), 0, bins - 1)
+            cells = np.nan_to_num(cells).astype(np.int64)
             cells += bins * np.arange(self.channels)
             rows = len(part) * self.channels // math.prod(self.shape)
-            cells = cells.reshape(rows, -1) + width * np.arange(rows)[:, None]
-            out[start : start + rows] = np.bincount(
-                cells.ravel(),
-                minlength=rows * width,
-            ).reshape(rows, width)
+            first_cells = width * np.arange(rows)[:, None]
+            cells = cells.reshape(rows, -1) + first_cells
+            counts = np.bincount(cells.ravel(), minlength=rows * width)
+            out[start : start + rows] = counts.reshape(rows, width)
         return out
 
     def matrix(self) -> NDArray[np.float64]:
         """What turns coefficients back into flat values about 1/2: (features, values);
         `leaning` is still to come.
         """
-        waves = [
-            dct(n) if side < self.sides else np.eye(n)
-            for side, n in enumerate(self.shape)
-        ]
+        flat = np.ones((self._slow, 1))
         frequency = np.unravel_index(self.order, self.shape)
-        # (features, n) each
-        parts = (
-            wave[frequencies]
-            for wave, frequencies in zip(waves, frequency, strict=True)
-        )
-        flat = reduce(
-            lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1),
-            parts,
-            np.ones((self._slow, 1)),
-        )
-        return np.concatenate([np.zeros((self.poses, flat.shape[1])), flat / UNIT])
+        for side, own in enumerate(frequency):
+            n = self.shape[side]
+            waves = dct(n) if side < self.sides else np.eye(n)
+            wave = waves[own]  # (features, n)
+            flat = (flat[:, :, None] * wave[:, None, :]).reshape(len(flat), -1)
+        no_poses = np.zeros((self.poses, flat.shape[1]))
+        return np.concatenate([no_poses, flat / UNIT])
 
     def describe(self) -> dict[str, Any]:
-        description = {
+        description: dict[str, Any] = {
             "shape": list(self.shape),
             "sides": self.sides,
             "features": self.features,
         }
-        return description | ({"upright": True} if self.upright else {})
+        if self.upright:
+            description["upright"] = True
+        return description
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> "Frame":
@@ -327,20 +310,26 @@ def upright(steps: Tensor) -> tuple[Tensor, Tensor]:
     """
     _, height, width, channels = steps.shape
     ground = steps[..., 0] if channels == 1 else steps.sum(3)
-    shown = (ground - _edge(ground).round()[:, None, None]).abs_()
+    edge = _edge(ground).round()
+    shown = (ground - edge[:, None, None]).abs_()
     # Twice the distance from the middle is a whole number.
-    s, sx, sy, sxx, sxy, syy = (shown.flatten(1) @ _places(height, width)).unbind(1)
+    moments = shown.flatten(1) @ _places(height, width)
+    s, sx, sy, sxx, sxy, syy = moments.unbind(1)
     s = s.clamp(min=1.0)
     covariance = sxy - sx * sy / s
-    longest = torch.maximum(
-        torch.maximum(sxx - sx * sx / s, syy - sy * sy / s),
-        torch.ones_like(s),
-    )
-    poses_found = torch.stack([covariance / longest, sx / s / 2, sy / s / 2], 1)
-    poses = (poses_found * FINE).round().clamp(*_bounds(height, width))
+    spread_across = sxx - sx * sx / s
+    spread_down = syy - sy * sy / s
+    spread = torch.maximum(spread_across, spread_down)
+    spread = torch.maximum(spread, torch.ones_like(s))
+    lean = covariance / spread
+    aside = sx / s / 2
+    down = sy / s / 2
+    in_parts = torch.stack([lean, aside, down], 1) * FINE
+    poses = in_parts.round().clamp(*_bounds(height, width))
     # Exact in 24 bits: steps have twelve, with their sign, and a part of a pixel,
     # twice, another twelve.
-    return poses, _moved(steps.float(), poses / FINE, back=False).round().double()
+    moved = _moved(steps.float(), poses / FINE, back=False)
+    return poses, moved.round().double()
 
 
 def leaning(values: Tensor, poses: Tensor) -> Tensor:
@@ -349,68 +338,78 @@ def leaning(values: Tensor, poses: Tensor) -> Tensor:
     """
     _, height, width, _ = values.shape
     lower, upper = (bound.to(poses) for bound in _bounds(height, width))
-    return _moved(values, poses.clamp(lower, upper) / FINE, back=True)
+    pixels = poses.clamp(lower, upper) / FINE
+    return _moved(values, pixels, back=True)
 
 
 def weights(height: int, width: int) -> Tensor:
     """What poses, as `upright` gives them, are multiplied with beside values: (3,)."""
     root = math.sqrt(height * width) / FINE
     lean, aside = WEIGHTS
-    return (
-        torch.tensor([lean, aside / width, aside / height], dtype=torch.float64) * root
-    )
+    each = [lean, aside / width, aside / height]
+    return torch.tensor(each, dtype=torch.float64) * root
 
 
 def reach(height: int, width: int) -> float:
     """The largest norm of weighted poses."""
-    return float((_bounds(height, width)[1] * weights(height, width)).norm())
+    _, most = _bounds(height, width)
+    return float((most * weights(height, width)).norm())
 
 
 def _moved(values: Tensor, poses: Tensor, *, back: bool) -> Tensor:
     """Images whose lines, and columns, are moved by these numbers of pixels, or back;
     between pixels by a line.
     """
-    n, height, width, channels = values.shape
+    _, height, _, _ = values.shape
     lean, aside, down = poses.to(values.dtype).unsqueeze(2).unbind(1)  # (n, 1) each
     down = _fine(-down if back else down)
-    # one more than there are
-    lines = torch.arange(height + 1, dtype=values.dtype, device=values.device)
-    upper = lines[:-1] + down if back else lines[:-1]
+    lines = torch.arange(height, dtype=values.dtype, device=values.device)
+    upper = lines + down if back else lines
     # (n, height)
-    across = _fine(lean * (upper - (height - 1) / 2) + aside) * (-1 if back else 1)
+    across = _fine(lean * (upper - (height - 1) / 2) + aside)
+    if back:
+        across = -across
+    return _moved_across(_moved_down(values, down), across)
+
+
+def _moved_down(values: Tensor, down: Tensor) -> Tensor:
+    """The lines so far below, (n, height, channels, width); `down` is (n, 1)."""
+    n, height, width, channels = values.shape
+    device = values.device
     above = down.floor()
-    left = across.floor()
+    # one more than there are
+    lines = torch.arange(height + 1, dtype=values.dtype, device=device)
+    line = (above + lines).long().clamp(0, height - 1)
+    first_lines = height * torch.arange(n, device=device)[:, None]
     # a line of each colour after the other
     flat = values.transpose(2, 3).reshape(n * height, -1)
-    line_index = (above + lines).long().clamp(0, height - 1) + height * torch.arange(
-        n,
-        device=values.device,
-    )[:, None]
-    rows = flat.index_select(0, line_index.flatten()).view(n, height + 1, -1)
-    rows = torch.lerp(rows[:, :-1], rows[:, 1:], (down - above)[..., None]).reshape(
-        -1,
-        width,
-    )
+    index = (line + first_lines).flatten()
+    rows = flat.index_select(0, index).view(n, height + 1, -1)
+    part = (down - above)[..., None]
+    between = torch.lerp(rows[:, :-1], rows[:, 1:], part)
+    return between.view(n, height, channels, width)
+
+
+def _moved_across(lines: Tensor, across: Tensor) -> Tensor:
+    """The same lines so far to the right, as images (n, height, width, channels);
+    `across` is (n, height).
+    """
+    n, height, channels, width = lines.shape
+    device = lines.device
+    left = across.floor()
     # farther, and all is the edge
-    steps = torch.arange(-width, width + 1, device=values.device)[:, None]
-    column_index = (steps + torch.arange(width + 1, device=values.device)).clamp(
-        0,
-        width - 1,
-    )
-    shifts = (
-        (left.long().clamp(-width, width) + width).flatten().repeat_interleave(channels)
-    )
-    rows = rows.gather(1, column_index.index_select(0, shifts)).view(
-        n,
-        height,
-        channels,
-        -1,
-    )
-    return torch.lerp(
-        rows[..., :-1],
-        rows[..., 1:],
-        (across - left)[:, :, None, None],
-    ).transpose(2, 3)
+    steps = torch.arange(-width, width + 1, device=device)[:, None]
+    # one more than there are
+    columns = torch.arange(width + 1, device=device)
+    column = (steps + columns).clamp(0, width - 1)
+    shift = left.long().clamp(-width, width) + width
+    shifts = shift.flatten().repeat_interleave(channels)
+    flat = lines.reshape(-1, width)
+    pixels = flat.gather(1, column.index_select(0, shifts))
+    pixels = pixels.view(n, height, channels, width + 1)
+    part = (across - left)[:, :, None, None]
+    between = torch.lerp(pixels[..., :-1], pixels[..., 1:], part)
+    return between.transpose(2, 3)
 
 
 def _fine(pixels: Tensor) -> Tensor:
@@ -418,19 +417,19 @@ def _fine(pixels: Tensor) -> Tensor:
 
 
 def _bounds(height: int, width: int) -> tuple[Tensor, Tensor]:
-    limits = (
-        torch.tensor([LEAN, ASIDE * width, ASIDE * height], dtype=torch.float64) * FINE
-    )
-    return -limits.floor(), limits.floor()
+    """The least and the largest poses."""
+    pixels = [LEAN, ASIDE * width, ASIDE * height]
+    limits = (torch.tensor(pixels, dtype=torch.float64) * FINE).floor()
+    return -limits, limits
 
 
 def _edge(ground: Tensor) -> Tensor:
     """The mean of the pixels at the edge of images (n, height, width): (n,)."""
     height, width = ground.shape[1:]
     inside = ground[:, 1:-1, 1:-1].sum((1, 2))
-    return (ground.sum((1, 2)) - inside) / (
-        height * width - max(height - 2, 0) * max(width - 2, 0)
-    )
+    inner_pixels = max(height - 2, 0) * max(width - 2, 0)
+    at_edge = ground.sum((1, 2)) - inside
+    return at_edge / (height * width - inner_pixels)
 
 
 @lru_cache(maxsize=16)
@@ -438,9 +437,8 @@ def _places(height: int, width: int) -> Tensor:
     """1, x, y, x², xy and y² of every pixel, twice the distance from the middle: whole
     numbers, (pixels, 6).
     """
-    y, x = (
-        2.0 * torch.arange(side, dtype=torch.float64) - (side - 1)
-        for side in (height, width)
-    )
-    y, x = (grid.flatten() for grid in torch.meshgrid(y, x, indexing="ij"))
+    down = 2.0 * torch.arange(height, dtype=torch.float64) - (height - 1)
+    across = 2.0 * torch.arange(width, dtype=torch.float64) - (width - 1)
+    grids = torch.meshgrid(down, across, indexing="ij")
+    y, x = (grid.flatten() for grid in grids)
     return torch.stack([torch.ones_like(x), x, y, x * x, x * y, y * y], 1)

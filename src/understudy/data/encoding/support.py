@@ -11,7 +11,6 @@ from understudy.data.encoding.fine import Run
 
 # deviations by which a total may be off
 _STEPS = tuple(step / 2 for step in range(-6, 7))
-_EMPTY = 1.0  # more against a cell with fewer people than a deviation of its noise
 
 
 def likely_run(
@@ -20,11 +19,14 @@ def likely_run(
     noise: float,
     total: float,
     sure: float = 0.0,
+    *,
+    empty_cost: float = 1.0,
 ) -> Run:
     """The first and the last of the cells in which `total` people are, those without a
     value beside them. By likelihood, with one for each cell against it, and more for
     one with hardly anybody: all are inside, in whatever numbers, and nobody is outside.
-    `sure`: the deviation of the total.
+    `sure`: the deviation of the total. `empty_cost`: against a cell with fewer people
+    than a deviation of its noise.
     """
     ends = torch.nonzero(counts > 0)[:, 0]
     if not len(ends):
@@ -34,27 +36,33 @@ def likely_run(
     # noise alone lets a run end elsewhere
     first, last = torch.combinations(ends, with_replacement=True).T
     places = torch.arange(len(counts))
-    inside = (places >= first[:, None]) & (places <= last[:, None])
-    outside = torch.where(inside, 0, counts.double()).square().sum(1)
+    is_inside = (places >= first[:, None]) & (places <= last[:, None])
+    outside = torch.where(is_inside, 0, counts.double())
+    squares_outside = outside.square().sum(1)
     beside = counts[:0] if missing is None else missing
     falling, order = torch.cat([counts, beside]).double().sort(descending=True)
-    there = torch.cat([inside, inside.new_ones(len(inside), len(beside))], 1)[:, order]
-    # People, up to whom the cell is empty.
-    most = torch.where(
-        there,
-        (there * falling).cumsum(1) - falling * there.cumsum(1),
-        torch.inf,
-    )
-    own = torch.where(there & (order < len(counts)), falling, torch.inf)
+    is_beside = is_inside.new_ones(len(is_inside), len(beside))
+    is_there = torch.cat([is_inside, is_beside], 1)[:, order]
+    # so many people, up to whom the cell is empty
+    held_before = (is_there * falling).cumsum(1)
+    needed = held_before - falling * is_there.cumsum(1)
+    most = torch.where(is_there, needed, torch.inf)
+    is_own = is_there & (order < len(counts))
+    own = torch.where(is_own, falling, torch.inf)
 
+    # the total may be off
     steps = torch.tensor(_STEPS if sure else (0.0,), dtype=torch.float64)[:, None]
     people = (total + steps * sure).clamp(min=1)
     # as a projection onto the simplex: those that are left lose as much each
-    kept = most < people[:, :, None]
-    held = kept.sum(2)
-    loss = (kept.double() @ falling - people) / held
-    off = held * loss.square() + (there & ~kept).double() @ falling.square()
-    empty = (own < noise + loss[:, :, None]).sum(2)
-    cost = off / (2 * noise**2) + steps.square() / 2 + _EMPTY * empty
-    best = int((cost.min(0).values + outside / (2 * noise**2) + inside.sum(1)).argmin())
+    is_kept = most < people[:, :, None]
+    held = is_kept.sum(2)
+    loss = (is_kept.double() @ falling - people) / held
+    emptied = (is_there & ~is_kept).double() @ falling.square()
+    squares = held * loss.square() + emptied
+    n_empty = (own < noise + loss[:, :, None]).sum(2)
+    variance = 2 * noise**2
+    cost = squares / variance + steps.square() / 2 + empty_cost * n_empty
+    cells = is_inside.sum(1)
+    costs = cost.min(0).values + squares_outside / variance + cells
+    best = int(costs.argmin())
     return int(first[best]), int(last[best])
