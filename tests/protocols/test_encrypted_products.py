@@ -486,3 +486,27 @@ def test_a_party_that_is_put_back_answers_the_same_and_pays_again() -> None:
         if "sums of encrypted" in entry.description
     ]
     assert len(booked) == 3
+
+
+def test_a_session_that_is_dropped_leaves_no_key_of_its_rows() -> None:
+    keys = []
+    parties = all_parties(*CUTS["two"])
+
+    def stop(asks: Asks, replies: Replies) -> Replies:
+        if all(isinstance(ask, Swap) and ask.chunk == 1 for ask in asks.values()):
+            raise KeyboardInterrupt
+        return replies
+
+    with pytest.raises(KeyboardInterrupt):
+        run(CUTS["two"], encrypted(Plan()), parties=parties, chunk=7, after=stop)
+    for held in parties.values():
+        encryptor = held.agreement.products.encryptor
+        if encryptor is not None:
+            keys.append((encryptor, encryptor.key))
+    assert [key.any() for _, key in keys] == [True]
+    for held in parties.values():
+        held.forget()
+    for encryptor, key in keys:
+        assert not key.any()
+        with raises(MessageError, effect=Effect.NOTHING_COMPUTED):
+            _ = encryptor.key

@@ -181,9 +181,13 @@ class EncryptedProducts:
         for peer, part in parts.items():
             groups = self.groups[peer]
             found[groups] = found[groups] + part if groups in found else part
+        self.forget()
+        return found
+
+    def forget(self) -> None:
+        """Overwrite the key under which rows are encrypted."""
         if self.encryptor is not None:
             self.encryptor.forget()
-        return found
 
     def _encrypts_for(self, peer: str) -> bool:
         return self.own == self.groups[peer][0]

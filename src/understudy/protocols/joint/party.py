@@ -108,7 +108,10 @@ class JointParty(Party):
         self.forget()
 
     def forget(self) -> None:
-        """Drop the session, if there is one."""
+        """Drop the session, if there is one, and overwrite a key of encrypted rows."""
+        dropped = getattr(self, "agreement", None)
+        if dropped is not None and dropped.products is not None:
+            dropped.products.forget()
         self.begun: said.Begin | None = None
         self.pair: KeyPair | None = None
         self.agreement: Session | None = None

@@ -134,6 +134,9 @@ class Products:
             data = self.channels[peer].open(inbox[peer].numpy().tobytes())
             factor.take(self.ring.from_bytes(data, len(rows), factor.peer_width), rows)
 
+    def forget(self) -> None:
+        """Nothing: masks hide rows from others alone, and no key is kept here."""
+
     def state_dict(self) -> dict[str, Any]:
         """All but the channels', which are the session's."""
         factors = {peer: factor.state_dict() for peer, factor in self.factors.items()}
