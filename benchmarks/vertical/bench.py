@@ -202,6 +202,15 @@ def cells(
                         parties=count,
                         **head,
                     )
+            for method in ("VDGAN-DPSGD", "VDGAN-PATE", "DPLT"):  # thesis, Fig. 5.11
+                for count in (2, 3, 4):
+                    yield Cell(
+                        study="parties",
+                        method=method,
+                        epsilon=8.0,
+                        parties=count,
+                        **head,
+                    )
             for upload in (0.25, 0.5, 0.75, 1.0):
                 for e in (2.0, 8.0):
                     yield Cell(
