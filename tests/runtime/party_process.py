@@ -1,8 +1,11 @@
-"""A VertiGAN party as a process of its own: `party_process.py NAME FOLDER PORT WHEN`
-joins the server at that port.
+"""A party as a process of its own: `party_process.py NAME FOLDER PORT WHEN [CASE]`
+joins the server at that port. CASE is the name of one of the protocols' cases; by
+default it is VertiGAN's first.
 
 At its second round it dies by kill -9 if WHEN says so: "recorded" when the answer is on
-disk and not yet sent, "charged" when it is paid for and not yet computed.
+disk and not yet sent, "charged" when it is paid for and not yet computed. "encrypted":
+when its first encrypted rows are on disk and not yet sent. Where rows are encrypted a
+line of `encrypted.txt` says at which place.
 """
 
 import os
@@ -19,6 +22,7 @@ from network_cases import POLICY
 from protocol_cases import CASES
 
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.secure.lwe import Bits, Encryptor, Words
 from understudy.protocols.core.base import Party
 from understudy.protocols.papers.vertical_gans.critic_round import CriticRound
 from understudy.runtime.contract import Contract
@@ -53,8 +57,29 @@ def at_second_round(when: str) -> None:
     CriticRound.__call__ = computed
 
 
-def play(name: str, folder: Path, port: int, when: str) -> None:
-    case = CASES[0]
+def at_first_encrypted_rows(when: str, places: Path) -> None:
+    """Put the end there, if WHEN says so, and write down what is encrypted."""
+    write = Journal.write
+    encrypt = Encryptor.encrypt
+    begun = []
+
+    def written(self: Journal, *record: object) -> None:
+        write(self, *record)  # type: ignore[arg-type]
+        if when == "encrypted" and begun:
+            die()
+
+    def encrypted(self: Encryptor, place: bytes, rows: Bits) -> Words:
+        begun.append(place)
+        with places.open("a") as file:
+            file.write(f"{place.hex()}\n")
+        return encrypt(self, place, rows)
+
+    Journal.write = written
+    Encryptor.encrypt = encrypted
+
+
+def play(name: str, folder: Path, port: int, when: str, chosen: str) -> None:
+    case = next(case for case in CASES if case.name == chosen)
     federation = case.federation()
     holder = federation.holders[name]
     ledger = Ledger(folder / "party.ledger", holder=name, budget=holder.ledger.budget)
@@ -69,6 +94,7 @@ def play(name: str, folder: Path, port: int, when: str) -> None:
             budget=contract.budgets[name],
             rng=holder.rng(),
             folder=place,
+            **case.record.agreed(case.config()),
         )
 
     participant = Participant(
@@ -81,9 +107,10 @@ def play(name: str, folder: Path, port: int, when: str) -> None:
         folder=folder / "participant",
     )
     at_second_round(when)
+    at_first_encrypted_rows(when, folder / "encrypted.txt")
     join(participant, address=f"127.0.0.1:{port}", pause=0.02, patience=60.0)
 
 
 if __name__ == "__main__":
-    name, folder, port, when = sys.argv[1:]
-    play(name, Path(folder), int(port), when)
+    name, folder, port, when, *chosen = sys.argv[1:]
+    play(name, Path(folder), int(port), when, *(chosen or [CASES[0].name]))

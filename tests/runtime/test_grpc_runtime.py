@@ -530,6 +530,49 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
         assert "limit of this run" in outcome.trained.card["ended"]
 
 
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork and kill -9")
+def test_a_party_killed_while_it_encrypts_goes_on_and_encrypts_no_row_again(
+    tmp_path: Path, forker: Forker
+) -> None:
+    case = next(case for case in CASES if case.settings.get("products") == "encrypted")
+    plain, before = locally(case)
+    federation = case.federation()
+    network = Network(tmp_path, *federation.holders)
+    victim, calm = federation.holders
+    home = tmp_path / "home"
+    ends = []
+    network.invitations[victim].save(home / "invitation.toml")
+    with network.serve(
+        protocol_contract(case, federation), kinds(case, federation), patience=120.0
+    ) as parties:
+
+        def lives() -> None:
+            for word in ("encrypted", "never"):
+                argv = (victim, home, parties.port, word, case.name)
+                ends.append(
+                    forker.run(
+                        *argv, folder=tmp_path, to=tmp_path / word, program=PARTY
+                    ).end()
+                )
+
+        living = threading.Thread(target=lives)
+        living.start()
+        network.start(
+            participants(network, case, federation)[calm], parties.port, patience=120.0
+        )
+        outcome = case.record.train(case.config(), parties, federation.schemas)
+        assert parties.status()["parties"][victim]["joins"] == 2
+    living.join()
+    network.join_all()
+    assert ends == [-signal.SIGKILL, 0]
+    places = (home / "encrypted.txt").read_text().split()
+    assert len({*places}) == len(places) > 1
+    assert equal(weights(plain), weights(outcome))
+    with Ledger(home / "party.ledger") as ledger:
+        assert ledger.spend(run="contract") == before.holders[victim].ledger.spend()
+
+
 @pytest.mark.parametrize("how", ["stopped", "crashed"])
 def test_a_server_that_comes_back_goes_on_from_its_checkpoint(
     how: str, tmp_path: Path
