@@ -152,48 +152,51 @@ def folded(parts: Sequence[tuple[Any, int]]) -> Any:
     `compose`. Guarantee: losses beyond the list have a mass of at most 10⁻¹⁵, counted
     as endless. Edges: different grids → ValueError.
     """
-    if len({distribution._pmf_remove._discretization for distribution, _ in parts}) > 1:
+    grids = {distribution._pmf_remove._discretization for distribution, _ in parts}
+    if len(grids) > 1:
         raise ValueError("losses on different grids cannot be added.")
-    symmetric = all(distribution._symmetric for distribution, _ in parts)
-    sides = ("_pmf_remove",) if symmetric else ("_pmf_remove", "_pmf_add")
-    lists = (
-        [(getattr(distribution, side), times) for distribution, times in parts]
-        for side in sides
-    )
-    return plds.PrivacyLossDistribution(*map(_folded, lists))
+    is_symmetric = all(distribution._symmetric for distribution, _ in parts)
+    sides = []
+    for side in ("_pmf_remove",) if is_symmetric else ("_pmf_remove", "_pmf_add"):
+        own = [(getattr(distribution, side), times) for distribution, times in parts]
+        sides.append(_folded(own))
+    return plds.PrivacyLossDistribution(*sides)
 
 
 def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
-    sparse = not any(isinstance(losses, pld_pmf.DensePLDPmf) for losses, _ in parts)
-    if sparse and sum(
-        times * math.log(losses.size) for losses, times in parts
-    ) <= math.log(_SHORT):
-        return reduce(
-            lambda left, right: left.compose(right, _TAIL),
-            (left.self_compose(times) for left, times in parts),
-        )
+    if _is_short(parts):
+        composed = [losses.self_compose(times) for losses, times in parts]
+        return reduce(lambda left, right: left.compose(right, _TAIL), composed)
     parts = [(_dense(losses), times) for losses, times in parts]
     lists = [(losses._probs, times) for losses, times in parts]
     low, high = _retained_range(lists)
-    size = max(high - low + 1, *(len(masses) for masses, _ in lists))
+    kept = high - low + 1
+    size = max(kept, *(len(masses) for masses, _ in lists))
     length = fft.next_fast_len(size, real=True)  # beyond it masses wrap around
     with np.errstate(divide="ignore"):
         finite = sum(
             times * float(np.log1p(-losses._infinity_mass)) for losses, times in parts
         )
-    spectrum = reduce(
-        np.multiply,
-        (fft.rfft(masses, length) ** times for masses, times in lists),
-    )
+    spectra = [fft.rfft(masses, length) ** times for masses, times in lists]
+    masses = fft.irfft(reduce(np.multiply, spectra), length)
+    lowest = sum(times * losses._lower_loss for losses, times in parts)
     return pld_pmf.DensePLDPmf(
         parts[0][0]._discretization,
-        sum(times * losses._lower_loss for losses, times in parts) + low,
-        np.roll(fft.irfft(spectrum, length), -low)[: high - low + 1],
+        lowest + low,
+        np.roll(masses, -low)[:kept],
         _TAIL - math.expm1(finite),
         True,
     )
+
+
+def _is_short(parts: Sequence[tuple[Any, int]]) -> bool:
+    """Whether the losses are so few that dp_accounting multiplies them out."""
+    if any(isinstance(losses, pld_pmf.DensePLDPmf) for losses, _ in parts):
+        return False
+    log_losses = sum(times * math.log(losses.size) for losses, times in parts)
+    return log_losses <= math.log(_SHORT)
 
 
 def _dense(losses: Any) -> Any:
@@ -257,8 +260,14 @@ def _moments(masses: Floats, scale: float) -> Floats:
 
 def least_epsilon(distribution: Any, delta: float) -> float:
     """The least ε at which δ is enough: `get_epsilon_for_delta`, quickly."""
-    sides = ("_pmf_remove",) if distribution._symmetric else ("_pmf_remove", "_pmf_add")
-    return max(_least_epsilon(getattr(distribution, side), delta) for side in sides)
+    return max(_least_epsilon(losses, delta) for losses in _sides(distribution))
+
+
+def _sides(distribution: Any) -> list[Any]:
+    """The losses of who left, and where they differ of who joined."""
+    if distribution._symmetric:
+        return [distribution._pmf_remove]
+    return [distribution._pmf_remove, distribution._pmf_add]
 
 
 def _least_epsilon(losses: Any, delta: float) -> float:
@@ -267,8 +276,30 @@ def _least_epsilon(losses: Any, delta: float) -> float:
     """
     if losses._infinity_mass > delta:
         return math.inf
+    lost, masses = _falling_losses(losses)
+    # of the losses before each
+    upper = np.cumsum(np.concatenate([[losses._infinity_mass], masses]))
+    lower = np.cumsum(np.concatenate([[0.0], np.exp(-lost) * masses]))
+    with np.errstate(all="ignore"):
+        epsilons = np.log((upper - delta) / lower)
+        is_above = (upper > delta) & (lower > 0)
+        reaches = is_above & (epsilons >= np.append(lost, 0))
+    last = int(reaches.argmax()) if reaches.any() else len(lost)
+    # Where e^−loss is 0 the loss itself is a bound.
+    seen = slice(1, last + 1)
+    is_unseen = (upper[seen] >= delta) & (lower[seen] == 0)
+    if is_unseen.any():
+        return float(lost[is_unseen.argmax()])
+    if upper[last] <= lower[last] + delta:
+        return 0.0
+    return math.log((upper[last] - delta) / lower[last])
+
+
+def _falling_losses(losses: Any) -> tuple[Floats, Floats]:
+    """The losses above 0, the largest first, and their masses."""
     if isinstance(losses, pld_pmf.DensePLDPmf):
-        positions = np.arange(losses._lower_loss, losses._lower_loss + losses.size)
+        lowest = losses._lower_loss
+        positions = np.arange(lowest, lowest + losses.size)
         masses = losses._probs
     else:
         positions, masses = _listed(losses._loss_probs)
@@ -276,33 +307,14 @@ def _least_epsilon(losses: Any, delta: float) -> float:
         positions = positions[order]
         masses = masses[order]
     first = int(np.searchsorted(positions, 0, "right"))
-    lost = positions[first:][::-1] * losses._discretization
-    masses = masses[first:][::-1]
-    # of the losses before each
-    upper = np.cumsum(np.concatenate([[losses._infinity_mass], masses]))
-    lower = np.cumsum(np.concatenate([[0.0], np.exp(-lost) * masses]))
-    with np.errstate(all="ignore"):
-        reaches = (
-            (upper > delta)
-            & (lower > 0)
-            & (np.log((upper - delta) / lower) >= np.append(lost, 0))
-        )
-    last = int(reaches.argmax()) if reaches.any() else len(lost)
-    # Where e^−loss is 0 the loss itself is a bound.
-    unseen = (upper[1 : last + 1] >= delta) & (lower[1 : last + 1] == 0)
-    if unseen.any():
-        return float(lost[unseen.argmax()])
-    if upper[last] <= lower[last] + delta:
-        return 0.0
-    return math.log((upper[last] - delta) / lower[last])
+    above = positions[first:] * losses._discretization
+    return above[::-1], masses[first:][::-1]
 
 
 def largest_delta(distribution: Any) -> float:
     """δ at ε = 0: P(loss is endless) + Σ p (1 − e^−loss) over losses above 0."""
-    sides = ("_pmf_remove",) if distribution._symmetric else ("_pmf_remove", "_pmf_add")
-    return max(
-        float(getattr(distribution, side).get_delta_for_epsilon(0.0)) for side in sides
-    )
+    sides = _sides(distribution)
+    return max(float(losses.get_delta_for_epsilon(0.0)) for losses in sides)
 
 
 def gaussian_distance(noise: float) -> float:
@@ -336,7 +348,8 @@ def gaussian_epsilon(noise: float, delta: float) -> float:
         edge = epsilon * noise + 0.5 / noise
         x = log_ndtr(1 / noise - edge)
         y = epsilon + log_ndtr(-edge)
-        return float(x + np.log1p(-np.exp(y - x)) if y <= x else -np.inf) - log_delta
+        log_difference = x + np.log1p(-np.exp(y - x)) if y <= x else -np.inf
+        return float(log_difference) - log_delta
 
     if excess(0.0) < 0:
         return 0.0
@@ -366,15 +379,19 @@ def sampled_divergence(rate: float, noise: float, orders: tuple[float, ...]) -> 
     """
     alpha = np.array(orders)
     divergences = np.empty(len(orders))
-    broken = alpha != np.floor(alpha)
+    is_whole = alpha == np.floor(alpha)
     # all sums of a table are as long as that of its largest order
-    large = alpha > _FEW_TERMS
-    parts = ((_series, broken), (_sums, ~broken & large), (_sums, ~broken & ~large))
-    for part, chosen in parts:
+    is_large = alpha > _FEW_TERMS
+    kinds = (
+        (_series, ~is_whole),
+        (_sums, is_whole & is_large),
+        (_sums, is_whole & ~is_large),
+    )
+    for log_moments, chosen in kinds:
         if chosen.any():
-            divergences[chosen] = part(rate, noise, tuple(alpha[chosen])) / (
-                alpha[chosen] - 1
-            )
+            own = alpha[chosen]
+            moments = log_moments(rate, noise, tuple(own))
+            divergences[chosen] = moments / (own - 1)
     return divergences
 
 
@@ -382,12 +399,13 @@ def _sums(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
     """log Σ_k C(α, k) (1 − q)^(α−k) q^k e^((k² − k)/2σ²), for whole orders."""
     alpha = np.array(orders)[:, None]
     k = np.arange(max(orders) + 1)
-    terms = (
-        _log_binomials(orders) + k * math.log(rate) + (alpha - k) * math.log1p(-rate)
-    )
+    sampled = k * math.log(rate)
+    others = (alpha - k) * math.log1p(-rate)
+    terms = _log_binomials(orders) + sampled + others
     terms += (k * k - k) / (2 * noise**2)
     largest = terms.max(1)
-    return np.asarray(largest + np.log(np.exp(terms - largest[:, None]).sum(1)))
+    sums = np.exp(terms - largest[:, None]).sum(1)
+    return np.asarray(largest + np.log(sums))
 
 
 def _series(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
@@ -398,20 +416,23 @@ def _series(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
     results = np.full(len(orders), np.inf)
     edge = noise**2 * math.log(1 / rate - 1) + 0.5
     below = above = last = before = np.full(len(orders), -np.inf)
+    log_rate = math.log(rate)
+    log_rest = math.log1p(-rate)
+    twice_variance = 2 * noise**2
     for i in range(_MOST_TERMS):
         j = alpha - i
         binomial = gammaln(alpha + 1) - gammaln(i + 1) - gammaln(j + 1)
-        low = binomial + i * math.log(rate) + j * math.log1p(-rate)
-        low += (i * i - i) / (2 * noise**2) + log_ndtr((edge - i) / noise)
-        high = binomial + j * math.log(rate) + i * math.log1p(-rate)
-        high += (j * j - j) / (2 * noise**2) + log_ndtr((j - edge) / noise)
+        low = binomial + i * log_rate + j * log_rest
+        low += (i * i - i) / twice_variance + log_ndtr((edge - i) / noise)
+        high = binomial + j * log_rate + i * log_rest
+        high += (j * j - j) / twice_variance + log_ndtr((j - edge) / noise)
         below = np.logaddexp(below, low)
         above = np.logaddexp(above, high)
         total = np.logaddexp(below, above)
-        converged = (
-            (low < last) & (high < before) & (np.maximum(low, high) < total - _SMALL)
-        )
-        results = np.where(converged & np.isinf(results), total, results)
+        is_falling = (low < last) & (high < before)
+        is_small = np.maximum(low, high) < total - _SMALL
+        is_new = is_falling & is_small & np.isinf(results)
+        results = np.where(is_new, total, results)
         if np.isfinite(results).all():
             break
         last = low
