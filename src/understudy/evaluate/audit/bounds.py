@@ -60,6 +60,7 @@ from understudy.privacy.accounts.accounting import (
     epsilon,
     flatten,
 )
+from understudy.privacy.accounts.events import Reveals
 from understudy.protocols.joint.measurements import Measurements
 
 Numbers = NDArray[np.float64]
@@ -222,11 +223,15 @@ def consistent_epsilon(errors: Errors, claimed: Spend, delta: float) -> float:
 
 
 def scale_noise(spend: Spend, factor: float) -> dict[DpEvent, int]:
-    """The same uses with `factor` times the noise."""
+    """The same uses with `factor` times the noise. What reveals a person with some
+    probability does so whatever the noise.
+    """
     return {_scale_event(event, factor): count for event, count in spend.items()}
 
 
 def _scale_event(event: DpEvent, factor: float) -> DpEvent:
+    if isinstance(event, Reveals):
+        return event
     if isinstance(event, PoissonSampledDpEvent):
         return attrs.evolve(event, event=_scale_event(event.event, factor))
     powers = {

@@ -17,7 +17,8 @@ real ones; no real row is read.
 Edges: in a horizontal partition the target alone is audited: the others' rows and noise
 only hide its person more. In a vertical one the canary is with all holders, and across
 them the server faces the noise of two; the number of people, which alignment discloses,
-differs by one between the worlds.
+differs by one between the worlds. Of a union it is made up within ε, and the sums alone
+are searched.
 """
 
 import math
@@ -197,8 +198,20 @@ class JointAudit(SumsAudit):
             name: study.rows(self._holding(name, first, last)) for name in self.schemas
         }
 
+    def rows(self, name: str, first: int, last: int) -> Any:
+        rows = super().rows(name, first, last)
+        schema = self.schemas[name]
+        if not self.new_study().union or schema.person is None:
+            return rows
+        frame = rows.frame.copy()
+        frame.insert(0, schema.person, np.arange(first, last))
+        return replace(rows, frame=frame, schema=schema)
+
     def _holding(self, name: str, first: int, last: int) -> Holding:
         rows = self.rows(name, first, last)
+        if self.new_study().union:
+            everybody = np.arange(last - first)
+            return Holding(name, rows, rows, SecureRng, in_union=everybody)
         roster = (
             kind_of(rows.schema).roster(rows, several=True)
             if len(self.schemas) > 1
