@@ -26,7 +26,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +34,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.encoding.codec import Codec, Codes, merged
-from understudy.data.schema import Block
+from understudy.data.schema import Block, Schema
 from understudy.ground.errors import Effect, MessageError, PartyError, SchemaError
 from understudy.models.tables.spikes import Spikes
 from understudy.models.tables.trees import Trees
@@ -162,34 +161,32 @@ class TableRows:
 
     def _cells(self, trees: Trees | None) -> Codes:
         """Of rows that are held: encoded once for the same cells."""
-        if self._held is None or (trees and trees.schema) != (
-            self._held[0] and self._held[0].schema
-        ):
+        if self._held is None or _schema_of(self._held[0]) != _schema_of(trees):
             sizes = Codec(self._table.schema).sizes if trees is None else trees.sizes
             dtype = np.min_scalar_type(max(sizes))
-            self._held = (
-                trees,
-                self._table.encoded(
-                    lambda rows: self._encode(rows, trees).astype(dtype)
-                ),
-            )
+
+            def encode(rows: Any) -> Codes:
+                return self._encode(rows, trees).astype(dtype)
+
+            self._held = (trees, self._table.encoded(encode))
         return self._held[1]
 
     def _encode(self, frame: Any, trees: Trees | None) -> Codes:
-        return (
-            Codec(self._table.schema).codes(frame)
-            if trees is None
-            else trees.cells(frame)
-        )
+        if trees is None:
+            return Codec(self._table.schema).codes(frame)
+        return trees.cells(frame)
 
     def _on_levels(self, cells: Codes, layout: Layout) -> Codes:
         if layout.levels is None:
             return cells
         names = layout.joint.names
+        places = [names.index(name) for name in self._table.schema.names]
         groups = layout.levels.groups
-        return merged(
-            cells, [groups[names.index(name)] for name in self._table.schema.names]
-        )
+        return merged(cells, [groups[place] for place in places])
+
+
+def _schema_of(trees: Trees | None) -> Schema | None:
+    return None if trees is None else trees.schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,14 +207,15 @@ class FineTables(Stage[TableRows]):
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
-        counted = {
-            g: (trees.nodes, math.sqrt(trees.moved), self.spread.factors[g, g])
-            for g, trees in self.trees.items()
-        }
-        return {
-            str(g): BlockSpec((g, g), (n,), moved, factor=factor)
-            for g, (n, moved, factor) in counted.items()
-        }
+        blocks = {}
+        for g, trees in self.trees.items():
+            blocks[str(g)] = BlockSpec(
+                (g, g),
+                (trees.nodes,),
+                math.sqrt(trees.moved),
+                factor=self.spread.factors[g, g],
+            )
+        return blocks
 
     def count(self, rows: TableRows) -> dict[str, Tensor]:
         trees = self.trees.get(rows.group)
@@ -270,21 +268,17 @@ class Pairs(Multiplied[TableRows]):
     def marks(self) -> dict[Block, Tensor]:
         """Which cells of each block are released, of those that have any."""
         layout = self.layout
-        blocks = self.layout.grid.blocks
-        return {
-            b: layout.cells(b, self.wanted)
-            for b in blocks
-            if layout.marked_in(b, self.wanted)
-        }
+        marks = {}
+        for block in layout.grid.blocks:
+            if layout.marked_in(block, self.wanted):
+                marks[block] = layout.cells(block, self.wanted)
+        return marks
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
         """Where each three-way table is counted."""
-        return tuple(
-            place
-            for names in self.tables
-            if (place := self.layout.place(names)) is not None
-        )
+        places = [self.layout.place(names) for names in self.tables]
+        return tuple(place for place in places if place is not None)
 
     @cached_property
     def blocks(self) -> Mapping[str, BlockSpec]:
@@ -292,19 +286,26 @@ class Pairs(Multiplied[TableRows]):
         layout = self.layout
         factors = self.spread.factors
         for block, marked in self.marks.items():
-            moved = math.sqrt(layout.marked_in(block, self.wanted))
+            moved = layout.marked_in(block, self.wanted)
             blocks[block_name(block)] = BlockSpec(
-                block, (int(marked.sum()),), moved, factor=factors[block]
+                block,
+                (int(marked.sum()),),
+                math.sqrt(moved),
+                factor=factors[block],
             )
         for n, place in enumerate(self.places):
             blocks[self._table(n)] = BlockSpec(
-                place.block, layout.shape_of(place), 1.0, factor=factors[place.block]
+                place.block,
+                layout.shape_of(place),
+                1.0,
+                factor=factors[place.block],
             )
         for atoms in self.spikes:
+            digits = atoms.shape[0]
             blocks[str(atoms.number)] = BlockSpec(
-                (atoms.group,) * 2,
+                (atoms.group, atoms.group),
                 atoms.shape,
-                math.sqrt(atoms.shape[0]),
+                math.sqrt(digits),
                 factor=self.loud,
             )
         if self.presence:
@@ -324,47 +325,56 @@ class Pairs(Multiplied[TableRows]):
     @cached_property
     def product(self) -> Product | None:
         if not self.again:
-            return (
-                Product.of_all(self.layout.product_widths)
-                if len(self.layout.widths) > 1
-                else None
-            )
+            has_several = len(self.layout.widths) > 1
+            widths = self.layout.product_widths
+            return Product.of_all(widths) if has_several else None
         blocks = dict.fromkeys(place.block for place in self.places if place.across)
-        widths = {
-            g: sum(self._table_sizes(g).values()) for block in blocks for g in block
-        }
-        return Product(widths, tuple(blocks)) if blocks else None
+        if not blocks:
+            return None
+        groups = dict.fromkeys(group for block in blocks for group in block)
+        again = {group: sum(self._table_sizes(group).values()) for group in groups}
+        return Product(again, tuple(blocks))
 
     def count(self, rows: TableRows) -> dict[str, Tensor]:
         block = (rows.group, rows.group)
         parts = {}
         if block in self.marks:
-            parts[block_name(block)] = rows.matrix(self.layout)[self.marks[block]]
-        local = {
-            n: place for n, place in enumerate(self.places) if place.block == block
-        }
-        for n, place in local.items():
-            parts[self._table(n)] = torch.zeros(
-                self.layout.shape_of(place), dtype=torch.int64
-            )
-        for codes in rows.code_batches(self.layout) if local else ():
-            for n, place in local.items():
-                columns = [column for _, column in place.columns]
-                parts[self._table(n)] += triple_table(
-                    codes, self.layout.group_sizes[rows.group], columns
-                )
-        spikes = [block for block in self.spikes if block.group == rows.group]
-        for batch in (
-            rows.batches(
-                lambda some: np.stack([block.codes(some) for block in spikes], 1)
-            )
-            if spikes
-            else ()
-        ):
+            matrix = rows.matrix(self.layout)
+            parts[block_name(block)] = matrix[self.marks[block]]
+        return parts | self._own_triples(rows) | self._own_spikes(rows)
+
+    def _own_triples(self, rows: TableRows) -> dict[str, Tensor]:
+        """The three-way tables within this holder's group."""
+        block = (rows.group, rows.group)
+        sizes = self.layout.group_sizes[rows.group]
+        columns = {}
+        tables = {}
+        for n, place in enumerate(self.places):
+            if place.block == block:
+                columns[n] = [column for _, column in place.columns]
+                shape = self.layout.shape_of(place)
+                tables[n] = torch.zeros(shape, dtype=torch.int64)
+        if tables:
+            for codes in rows.code_batches(self.layout):
+                for n, table in tables.items():
+                    table += triple_table(codes, sizes, columns[n])
+        return {self._table(n): table for n, table in tables.items()}
+
+    def _own_spikes(self, rows: TableRows) -> dict[str, Tensor]:
+        """The digits of this holder's spikes."""
+        spikes = [one for one in self.spikes if one.group == rows.group]
+        if not spikes:
+            return {}
+
+        def encode(some: Any) -> NDArray[Any]:
+            return np.stack([one.codes(some) for one in spikes], 1)
+
+        parts: dict[str, Tensor] = {}
+        for batch in rows.batches(encode):
             for one, codes in zip(spikes, batch.T, strict=True):
-                parts[str(one.number)] = parts.get(
-                    str(one.number), torch.tensor(0)
-                ) + one.count(codes)
+                key = str(one.number)
+                counts = one.count(codes)
+                parts[key] = parts[key] + counts if key in parts else counts
         return parts
 
     def vectors(self, rows: TableRows, start: int, stop: int) -> NDArray[Any]:
@@ -381,35 +391,43 @@ class Pairs(Multiplied[TableRows]):
     def across(self, shares: Shares) -> dict[str, Tensor]:
         pair_shares = shares.get("pairs", {})
         widths = self.layout.widths
-        parts = {
-            block_name(b): pair_shares[b][: widths[b[0]], : widths[b[1]]][marked]
-            for b, marked in self.marks.items()
-            if b in pair_shares
-        }
+        parts = {}
+        for block, marked in self.marks.items():
+            if block in pair_shares:
+                one, other = block
+                product = pair_shares[block][: widths[one], : widths[other]]
+                parts[block_name(block)] = product[marked]
         if self.presence and (0, 1) in pair_shares:
             product = pair_shares[0, 1]
             parts[_PRESENCE] = torch.cat([product[:-1, -1], product[-1]])
+        again = shares.get("again", {})
         for n, place in enumerate(self.places):
-            if place.across and place.block in shares.get("again", {}):
-                low, high = (self._table_spans(side)[n] for side in place.block)
-                axes = [axis for side in place.block for axis in place.axes(side)]
-                shape = [self.layout.shape_of(place)[axis] for axis in axes]
-                table = shares["again"][place.block][low, high].reshape(shape)
-                parts[self._table(n)] = table.permute(
-                    *map(axes.index, range(3))
-                ).contiguous()
+            if place.across and place.block in again:
+                parts[self._table(n)] = self._triple_in(again[place.block], n)
         return parts
+
+    def _triple_in(self, product: Tensor, n: int) -> Tensor:
+        """A three-way table across two groups, cut out of the product of all."""
+        place = self.places[n]
+        one, other = place.block
+        rows = self._table_spans(one)[n]
+        columns = self._table_spans(other)[n]
+        axes = [*place.axes(one), *place.axes(other)]
+        shape = self.layout.shape_of(place)
+        table = product[rows, columns].reshape([shape[axis] for axis in axes])
+        return table.permute(*map(axes.index, range(3))).contiguous()
 
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Counts:
         layout = self.layout
-        width = sum(self.layout.widths)
+        width = sum(layout.widths)
         gram = torch.zeros(width, width, dtype=torch.int64)
-        loud = torch.zeros(width, width, dtype=torch.float64)
+        deviation = torch.zeros(width, width, dtype=torch.float64)
         released = torch.zeros(width, width, dtype=torch.bool)
         for block, marked in self.marks.items():
+            name = block_name(block)
             at = layout.corner(block)
-            gram[at][marked] = sums[block_name(block)]
-            loud[at][marked] = noise[block_name(block)]
+            gram[at][marked] = sums[name]
+            deviation[at][marked] = noise[name]
             released[at] = marked
         tables = []
         for n, triple in enumerate(self.tables):
@@ -418,7 +436,11 @@ class Pairs(Multiplied[TableRows]):
             tables.append({"columns": columns, "table": sums[key], "noise": noise[key]})
         both = (sums[_PRESENCE], noise[_PRESENCE]) if self.presence else None
         return Counts(
-            mirrored(gram), mirrored(loud), released | released.T, tables, both=both
+            mirrored(gram),
+            mirrored(deviation),
+            released | released.T,
+            tables,
+            both=both,
         )
 
     # Three-way tables across groups: a group's rows for the product of all of them, and
@@ -429,11 +451,11 @@ class Pairs(Multiplied[TableRows]):
         sizes = self._table_sizes(group)
         columns = []
         for n in sizes:
-            levels = tuple(
-                codes[:, self.places[n].columns[axis][1]]
-                for axis in self.places[n].axes(group)
-            )
-            columns.append(np.ravel_multi_index(levels, self._table_shape(n, group)))
+            place = self.places[n]
+            own = [place.columns[axis][1] for axis in place.axes(group)]
+            levels = tuple(codes[:, column] for column in own)
+            shape = self._table_shape(n, group)
+            columns.append(np.ravel_multi_index(levels, shape))
         return one_hot(np.stack(columns, axis=1), list(sizes.values()))
 
     def _table(self, n: int) -> str:
@@ -441,24 +463,24 @@ class Pairs(Multiplied[TableRows]):
 
     def _table_shape(self, n: int, group: int) -> Sequence[int]:
         place = self.places[n]
-        return tuple(self.layout.shape_of(place)[axis] for axis in place.axes(group))
+        shape = self.layout.shape_of(place)
+        return tuple(shape[axis] for axis in place.axes(group))
 
     def _table_sizes(self, group: int) -> dict[int, int]:
         """How many levels, or pairs of them, the group's part of each table has."""
-        numbers = (
-            n
-            for n, place in enumerate(self.places)
-            if place.across and group in place.block
-        )
-        return {n: math.prod(self._table_shape(n, group)) for n in numbers}
+        sizes = {}
+        for n, place in enumerate(self.places):
+            if place.across and group in place.block:
+                sizes[n] = math.prod(self._table_shape(n, group))
+        return sizes
 
     def _table_spans(self, group: int) -> dict[int, slice]:
-        sizes = self._table_sizes(group)
-        ends = accumulate(sizes.values())
-        return {
-            n: slice(end - size, end)
-            for (n, size), end in zip(sizes.items(), ends, strict=True)
-        }
+        spans = {}
+        start = 0
+        for n, size in self._table_sizes(group).items():
+            spans[n] = slice(start, start + size)
+            start += size
+        return spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -499,9 +521,8 @@ class Threes(Stage[TableRows]):
         total = torch.zeros(math.comb(self.layout.columns, 3), dtype=torch.int64)
         for codes in rows.code_batches(self.layout):
             for first in range(0, len(codes), _ROWS):
-                total += sums_of_threes(
-                    torch.from_numpy(sign[codes[first : first + _ROWS] + starts])
-                )
+                levels = codes[first : first + _ROWS] + starts
+                total += sums_of_threes(torch.from_numpy(sign[levels]))
         return {"threes": total}
 
     def read(
