@@ -3,6 +3,7 @@ deals they read its rows, with encrypted rows they find the noisy counts and noi
 price is in the ledger.
 """
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -109,34 +110,30 @@ def test_a_holder_is_sent_no_more_for_many_people_than_for_few(
     assert chisquare(seen).pvalue > 1e-4
 
 
+def no_mask(shape: tuple[int, ...], rng: Any) -> Words:
+    return np.zeros(shape, dtype=np.uint64)
+
+
 def found_by_a(patch: pytest.MonkeyPatch) -> list[NDArray[np.float64]]:
-    """What A finds beside its share, with its key: its errors, added up, and noise."""
+    """What A would find beside counts if no mask hid it: its errors, added up, and
+    noise.
+    """
     found = list[NDArray[np.float64]]()
     honest = Encryptor.share
 
-    def watched(a: Encryptor, data: bytes, levels: int) -> Words:
-        step = 1 << (64 - a.bits)
-        words = a.noisy(data, levels) + np.uint64(step // 2)
-        beside = (words % np.uint64(step)).astype(np.int64) - step // 2
+    def watched(a: Encryptor, data: bytes, room: Room) -> Words:
+        words = a.masked(data, room.widths[1]) + np.uint64(room.step // 2)
+        beside = (words % np.uint64(room.step)).astype(np.int64) - room.step // 2
         found.append(beside.astype(np.float64))
-        return honest(a, data, levels)
+        return honest(a, data, room)
 
     patch.setattr(Encryptor, "share", watched)
+    patch.setattr(lwe, "draw_mask", no_mask)
     return found
 
 
-def paid_for(parties: Any, room: Room) -> float:
-    """The scale of the noise that the ledger's entry is of."""
-    (event,) = [
-        event
-        for event in parties["holder 1"].ledger.spend(run="r")
-        if hasattr(event, "noise_multiplier")
-    ]
-    return float(event.noise_multiplier * room.shift)
-
-
 def flood_of_a_run(patch: pytest.MonkeyPatch) -> tuple[NDArray[np.float64], float]:
-    """What A found, over the scale that was paid for."""
+    """What is under the mask, and the scale that was paid for."""
     found = found_by_a(patch)
     parties = all_parties(*CUT)
     server = Server(parties)
@@ -149,10 +146,19 @@ def flood_of_a_run(patch: pytest.MonkeyPatch) -> tuple[NDArray[np.float64], floa
     }
     widths = [rows_of(name, parties).shape[1] for name in parties]
     room = Room(bits, (widths[0], widths[1]))
-    return found[0].ravel(), paid_for(parties, room)
+    (event,) = [
+        event
+        for event in parties["holder 1"].ledger.spend(run="r")
+        if hasattr(event, "noise_multiplier")
+    ]
+    # of the two floods, what the answer's takes
+    own = 1 / (2 * event.noise_multiplier**2) - room.hint**2 / (
+        2 * (4.0**room.own_flood - 9)
+    )
+    return found[0].ravel(), room.shift / math.sqrt(2 * own)
 
 
-def test_what_a_holder_finds_beside_its_share_is_the_noise_that_was_paid_for(
+def test_what_the_mask_hides_is_under_the_noise_that_was_paid_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     noise, scale = flood_of_a_run(monkeypatch)
@@ -179,12 +185,16 @@ N = 20
 
 
 def likeliest(
-    flood: Callable[..., NDArray[np.int64]] | None, times: int
+    flood: Callable[..., NDArray[np.int64]] | None,
+    mask: Callable[..., Words] | None,
+    times: int,
 ) -> tuple[list[bool], list[float]]:
     """In which of two worlds an answer was made, with a person at B or without, and how
     much likelier A finds the first, by all that it knows of its errors.
     """
     with pytest.MonkeyPatch.context() as patch:
+        if mask is not None:
+            patch.setattr(lwe, "draw_mask", mask)
         if flood is not None:
             patch.setattr(lwe, "draw_flood", flood)
         y = np.random.default_rng(3).random((N, 2)) < 0.5
@@ -207,7 +217,7 @@ def likeliest(
             b.add(b"0", {"a": words}, rows)
             answer, _ = b.answer("a", key, rng)
             step = np.uint64(ROOM.step)
-            shifted = a.noisy(answer, 2) + step // np.uint64(2)
+            shifted = a.masked(answer, 2) + step // np.uint64(2)
             beside = (shifted % step).astype(np.int64) - int(step) // 2
             expected = without.T.astype(float) @ errors
             scores.append(float(((beside - expected) * errors[0]).sum()))
@@ -215,16 +225,20 @@ def likeliest(
     return worlds, scores
 
 
+def no_flood(scale: int, shape: tuple[int, ...], rng: Any) -> NDArray[np.int64]:
+    return np.zeros(shape, dtype=np.int64)
+
+
 @pytest.mark.long
-def test_neighbouring_tables_are_not_told_apart_by_the_answers() -> None:
-    worlds, scores = likeliest(None, 150)
+@pytest.mark.parametrize("mask", [None, no_mask], ids=["masked", "under the mask"])
+def test_neighbouring_tables_are_not_told_apart_by_the_answers(
+    mask: Callable[..., Words] | None,
+) -> None:
+    worlds, scores = likeliest(None, mask, 150)
     # the noise of a guess of 150 against 150
     assert abs(roc_auc_score(worlds, scores) - 0.5) < 0.14
 
 
-def test_control_without_a_flood_they_are_told_apart() -> None:
-    def nothing(scale: int, shape: tuple[int, ...], rng: Any) -> NDArray[np.int64]:
-        return np.zeros(shape, dtype=np.int64)
-
-    worlds, scores = likeliest(nothing, 40)
+def test_control_without_mask_and_flood_they_are_told_apart() -> None:
+    worlds, scores = likeliest(no_flood, no_mask, 40)
     assert roc_auc_score(worlds, scores) > 0.95

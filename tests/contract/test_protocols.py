@@ -351,7 +351,8 @@ def test_the_transcript_prices_every_kind_of_message_that_was_paid_for(
             len(rows) - len(prices)
         )
         assert max(prices) <= privacy.epsilon(name) * (1 + 1e-9)
-        assert sum(prices) >= privacy.epsilon(name) * (1 - 1e-9)
+        # each at δ by itself: alone, what costs next to nothing costs nothing
+        assert sum(prices) >= privacy.epsilon(name) * (1 - 1e-6)
 
 
 @every_protocol

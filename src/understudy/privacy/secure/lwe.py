@@ -10,26 +10,27 @@ Paper → code: q → 2⁶⁴, n → `dimension`, A → `_matrix`, p → 2^`bits
 A draws a ternary S (d, a) and errors E of a cut discrete Gaussian, and sends one row
 for each person, C = M·S + E + Δ·X, where M (people, d) is public. For each of its b
 levels B adds up the rows of M and of C over the people who have it: u and v with v −
-u·S = Δ·Σx + Σe. All that A may learn of u and v is their share of Σx, so B adds to each
+u·S = Δ·Σx + Σe. All that A may learn of u and v is its share of Σx, so B adds to each
 level
 
     a zero        r·M₀ + e′ to u and r·K + e″ to v, where K = M₀·S + E₀ is A's public
                   key, M₀ (d, d) is public, r is ternary, e′ and e″ are errors
     the flood F   discrete Gaussian noise on v, of 2^`flood`
-    the mask m    Δ·m on v, uniform modulo 2^`bits`
+    the mask w    on v, uniform modulo q
 
-and A finds Δ·(Σx + m) + L + F with L = Σe + r·E₀ − e′·S + e″. Rounded to Δ, Σx + m is
-its share, and −m is B's. `Room` holds what must fit: |L| + |F| < Δ/2.
+and A finds y = Δ·Σx + w + L + F with L = Σe + r·E₀ − e′·S + e″. It adds a flood F′ of
+its own. Its share is ⌊(y + F′)/Δ⌋, and −⌊w/Δ⌋ is B's. They add up to Σx + κ, where κ is
+what L + F + F′ + (w mod Δ) carries over: noise of scale `Room.spread`.
 
 *Parameters.* `STANDARD` has the largest q by dimension at 128 bits against classical
 attacks, for ternary secrets and errors of 3.2, whatever the number of rows: q = 2⁶⁴
 takes d = 2,421, between two lines; d = 3,072 leaves room, and lies between 128 and 192
 bits. r·M₀ + e′ has the same dimension, secret and errors.
 
-*Who sees what.* Anybody with C and K (B, or B and the server): under LWE they are
-uniform words, so that a simulator draws them; X is in no other message. A (or A and the
-server) sees u, and v by its share, uniform because m is, and by N = L + F. Let a person
-at B come or go, and change N alone first:
+*A's view* (or that of A and the server) is u, v and, by what is released, κ. v is
+uniform because w is, **whatever A sent in place of C and K**; under LWE u is uniform,
+too, since r is B's. κ follows from y, F′ and L + F. Let a person at B come or go, and
+take A to see L + F itself:
 
  1. Replace L + F by Σe + F: what L holds of r and e′ shifts Gaussian noise by some h.
  2. Nothing else holds r or e′ now: under LWE u is uniform, whoever was added up.
@@ -46,23 +47,31 @@ e^(σ²t²/2) (cut ones, too: cosh grows), so a cell of h is sub-Gaussian with �
 the a cells of a level E exp(y Σh²/(2aτ²)) ≤ (1 − y)^(−½) by Hölder; so with y = ½
 P(‖h‖² > 2 ln 2·a·τ²·(2·128 + b)) < 2⁻¹²⁸, as seldom as a key is guessed.
 
-*The flood* is put together of noise that can be drawn: for g, h discrete Gaussians of
+*B's view* (or that of B and the server) is C, K and κ. Under LWE C and K are uniform
+words, so that a simulator draws them. κ follows from w, F and L + F′: take B to see L +
+F′ itself, replace it by F′, then C and K by uniform words; nothing but the released
+counts holds X now; and back. So it costs no more than Gaussian noise shifted by 2‖L‖,
+where ‖L‖ ≤ ‖h‖ + ‖Σe‖, and by Hsu, Kakade and Zhang ("A tail inequality for quadratic
+forms of subgaussian random vectors", 2012) ‖Σe‖² ≤ σ²·people·b·(a + 2√(a·t) + 2t) but
+for once in e^t = 2¹²⁸: the a columns of E are independent, and of one column the
+covariance of b sums has a trace of at most σ²·people·b.
+
+*A flood* is put together of noise that can be drawn: for g, h discrete Gaussians of
 scale s and 4·2^k, 2^k·g + h is one of variance 4^k·s² + 16·4^k but for a factor of 1 ±
 10⁻¹³⁰ in every probability (Poisson's formula for a scale of about 4, as in `moments`).
 
-Guarantee: as above, for B's people `Room.event`, for A's nothing but what LWE hides.
-Everything but m, r, e′, e″ and F follows from A's secret and from what both sides name
-the rows by (`place`): the same rows are encrypted to the same bytes, and no two rows
-under one key share a row of M.
-Edges: counts of so many people, or a price above 2⁻⁴⁰ in zCDP → ConfigError. Every
-count is off with a probability below 2⁻⁶⁴. A B that departs spoils counts, and learns
-nothing: it is sent C alone. An A that departs can send any words in place of C. Numbers
-other than 0 and 1 let a person move the released counts by more than noise is for, as
-rows that it makes up do. Words of its choice come back added up under F alone, some
-five bits of each sum: so it can read B's rows, by itself. Nothing here proves that C is
-what it should be.
+Guarantee: as above, `Room.event` for a person at both. Everything but w, r, e′, e″ and
+F follows from A's secret, from what both sides name the rows by (`place`), and F′ from
+the answer: the same rows are encrypted to the same bytes, the same answer gives the
+same share, and no two rows under one key share a row of M.
+Edges: so many people that counts would be off by too much → ConfigError.
+A B that departs spoils counts, and learns nothing: it is sent C alone. An A that
+departs learns nothing from an answer, but numbers other than 0 and 1 in its rows, here
+as under masks that are dealt, let a person move the released counts by more than noise
+is for. Nothing here proves that C is what it should be.
 """
 
+import hashlib
 import hmac
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -95,8 +104,10 @@ _KEY = 0.75  # ‖S_j‖² ≤ .75·d, where ⅔·d is usual: ten deviations
 _KEY_ERRORS = 1.25  # ‖E₀_j‖² ≤ 1.25·d·σ², where d·σ² is usual: ten deviations
 _SEED = b"understudy lwe "
 _RARE = 128  # bits: as seldom as a key is guessed
-_WRONG = 64  # bits: as seldom as a count is off
-MOST = 2.0**-40  # zCDP of one answer
+MOST = 2.0**-40  # zCDP of one answer: ε moves by less than 2⁻¹² of itself
+# The most that counts may be off by, in deviations: the noise of a release for so many
+# people is wider by far than a count of 4.
+_WIDEST = 4.0
 _BLOCK = 1 << 10  # rows of M at a time: 25 MB at d = 3,072
 _DRAWN = 20  # log2 of the largest noise that is drawn in one
 _ABOVE = 1 + 2.0**-30
@@ -121,7 +132,7 @@ class Room:
     """What fits into a word beside counts modulo 2^`bits`, of fewer than 2^(bits − 1)
     people, for A's columns and B's levels (`widths`).
 
-    Edges: no room for a flood, or one that hides too little → ConfigError.
+    Edges: no room for a flood that hides enough → ConfigError.
     """
 
     bits: int
@@ -129,12 +140,12 @@ class Room:
     dimension: int = DIMENSION
 
     def __post_init__(self) -> None:
-        if self.flood < 0 or self.rho > MOST:
+        if self.spread > _WIDEST:
             own, other = self.widths
             raise ConfigError(
                 f"encrypted products of {own:,} and {other:,} levels with counts of "
-                f"{self.bits} bits do not fit into 64 bits: what hides the errors "
-                "would cost more than 2^-40 in zCDP. Take fewer levels, or dealt "
+                f"{self.bits} bits do not fit into 64 bits: what hides the errors at "
+                "2^-40 in zCDP would make counts wrong. Take fewer levels, or dealt "
                 "products.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
@@ -145,52 +156,77 @@ class Room:
         return 1 << (64 - self.bits)
 
     @property
-    def errors(self) -> int:
-        """|L|, at most."""
-        return CUT * ((1 << (self.bits - 1)) + 2 * self.dimension)
+    def spread(self) -> float:
+        """What counts are off by: the deviation of κ, at most. A carry is a rounding of
+        L and both floods by a uniform w: of a mean square of E N²/Δ² and, where that is
+        small, of E|N|/Δ.
+        """
+        floods = 4.0**self.flood + 4.0**self.own_flood
+        errors = ERROR**2 * (self.holds + 2 * self.dimension)
+        wide = math.sqrt(floods + errors) * _ABOVE / self.step
+        return math.sqrt(wide**2 + wide)
 
     @property
     def flood(self) -> int:
-        """log2 of the flood's scale: the largest for which a count is off with a
-        probability below 2⁻⁶⁴. Negative: there is no room.
-        """
-        left = self.step / 2 - self.errors
-        if left <= 0:
-            return -1
-        cells = 2 * math.prod(self.widths) * 2**_WRONG
-        deviations = math.sqrt(2 * math.log(cells)) * _ABOVE
-        return math.floor(math.log2(left / deviations))
+        """log2 of the scale of B's flood: the least that hides `shift` at the price."""
+        return _flood_for(self.shift)
+
+    @property
+    def own_flood(self) -> int:
+        """log2 of the scale of A's flood: the least that hides `hint` at the price."""
+        return _flood_for(self.hint)
 
     @property
     def shift(self) -> float:
         """2‖h‖ + 6σ√(a·levels), in L2: a person has each level at most once."""
         own, other = self.widths
-        keys = 2 / 3 * _KEY_ERRORS + _KEY
-        cell = ERROR**2 * (self.dimension * keys + 1)
-        hint = 2 * math.log(2) * own * cell * (2 * _RARE + other)
-        return (2 * math.sqrt(hint) + CUT * math.sqrt(own * other)) * _ABOVE
+        return (2 * self._zeros + CUT * math.sqrt(own * other)) * _ABOVE
 
     @property
-    def multiplier(self) -> float:
-        """The noise multiplier of the Gaussian mechanism that A's view costs no more
-        than; see `moments` for why the flood is whole numbers all the same.
-        """
-        return math.sqrt(4.0**self.flood - 9) / self.shift if self.flood > 1 else 0.0
+    def hint(self) -> float:
+        """2‖L‖, in L2."""
+        own, other = self.widths
+        t = _RARE * math.log(2)
+        factor = own + 2 * math.sqrt(own * t) + 2 * t
+        return (
+            2 * (self._zeros + ERROR * math.sqrt(self.holds * other * factor)) * _ABOVE
+        )
+
+    @property
+    def _zeros(self) -> float:
+        """‖h‖, at most."""
+        own, other = self.widths
+        cell = ERROR**2 * (self.dimension * (2 / 3 * _KEY_ERRORS + _KEY) + 1)
+        return math.sqrt(2 * math.log(2) * own * cell * (2 * _RARE + other))
 
     @property
     def rho(self) -> float:
-        """The same in zCDP."""
-        return 1 / (2 * self.multiplier**2) if self.multiplier else math.inf
+        """What both views together cost a person, in zCDP; see `moments` for why floods
+        are whole numbers all the same.
+        """
+        return sum(
+            shift**2 / (2 * (4.0**flood - 9))
+            for shift, flood in (
+                (self.shift, self.flood),
+                (self.hint, self.own_flood),
+            )
+        )
 
     @property
     def event(self) -> DpEvent:
-        """What B's people pay for one answer."""
-        return GaussianDpEvent(self.multiplier)
+        """What a person pays for one answer."""
+        return GaussianDpEvent(1 / math.sqrt(2 * self.rho))
 
     @property
     def holds(self) -> int:
         """The most people."""
         return (1 << (self.bits - 1)) - 1
+
+
+def _flood_for(shift: float) -> int:
+    """log2 of the least scale of a flood that hides this shift at half of `MOST`."""
+    variance = shift**2 / MOST + 9
+    return math.ceil(math.log2(variance) / 2)
 
 
 class Encryptor:
@@ -249,16 +285,17 @@ class Encryptor:
         words += rows * np.uint64(2 ** (64 - self.bits))
         return words
 
-    def share(self, data: bytes, levels: int) -> Words:
+    def share(self, data: bytes, room: Room) -> Words:
         """Its share of every count, (a, b), modulo 2^bits, from B's answer.
         Edges: an answer of another size → MessageError.
         """
-        share = self.noisy(data, levels) + np.uint64(2 ** (63 - self.bits))
-        share >>= np.uint64(64 - self.bits)
-        return share.T
+        words = self.masked(data, room.widths[1])
+        seed = _derived(self._secret, b"flood " + hashlib.sha256(data).digest())
+        words += WORDS.words(draw_flood(room.own_flood, words.shape, SecureRng(seed)))
+        return (words >> np.uint64(64 - self.bits)).T
 
-    def noisy(self, data: bytes, levels: int) -> Words:
-        """v − u·S: Δ times its share, and N. (b, a)."""
+    def masked(self, data: bytes, levels: int) -> Words:
+        """y = v − u·S. (b, a)."""
         words = WORDS.from_bytes(data, levels, self.dimension + self.width)
         sums = words[:, : self.dimension]
         return words[:, self.dimension :] - _right(sums, self.key)
@@ -342,10 +379,11 @@ class Adder:
         sealed += _left(r, public_key)
         words += WORDS.words(draw_errors(rng.bytes(32), words.shape))
         sealed += WORDS.words(draw_flood(room.flood, sealed.shape, rng))
-        mask = WORDS.uniform(rng.bytes(32), 0, other, own) >> np.uint64(64 - room.bits)
-        sealed += mask * np.uint64(room.step)
+        mask = draw_mask((other, own), rng)
+        sealed += mask
         r.fill(0)
-        share = (np.uint64(0) - mask) & np.uint64(2**room.bits - 1)
+        share = np.uint64(0) - (mask >> np.uint64(64 - room.bits))
+        share &= np.uint64(2**room.bits - 1)
         return WORDS.to_bytes(words), share.T
 
     def state_dict(self) -> dict[str, Any]:
@@ -362,6 +400,11 @@ def draw_errors(seed: bytes, shape: tuple[int, ...]) -> Small:
     words = keystream(seed, 0, 8 * math.prod(shape)).view("<u8")
     places = np.searchsorted(_thresholds(), words, side="right")
     return (places - CUT).astype(np.int8).reshape(shape)
+
+
+def draw_mask(shape: tuple[int, ...], rng: Rng) -> Words:
+    """Uniform words, which hide whatever they are added to."""
+    return WORDS.uniform(rng.bytes(32), 0, *shape)
 
 
 def draw_flood(scale: int, shape: tuple[int, ...], rng: Rng) -> NDArray[np.int64]:

@@ -51,10 +51,7 @@ from understudy.protocols.joint.products import (
 )
 from understudy.protocols.joint.stage import Product
 
-SEALED = (
-    "rows under encryption, or sums of them under noise that is paid for, sealed for "
-    "another holder: unreadable to the server"
-)
+SEALED = "rows under encryption, sealed for another holder: unreadable to the server"
 
 
 def rooms_of(product: Product, bits: int) -> dict[Groups, Room]:
@@ -175,7 +172,7 @@ class EncryptedProducts:
         parts = dict(self.masks)
         for peer in asked:
             data = self._opened(peer, inbox[peer])
-            share = self._encryptor().share(data, self.rooms[peer].widths[1])
+            share = self._encryptor().share(data, self.rooms[peer])
             parts[peer] = self.ring.signed(self.ring.words(share))
         found: dict[Groups, Tensor] = {}
         for peer, part in parts.items():

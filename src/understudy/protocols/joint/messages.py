@@ -103,9 +103,11 @@ class Swap(Delivery, kind="joint.swap"):
 
 
 class Swapped(Reply, kind="joint.swapped"):
-    """A sealed message for each other party that holds these people."""
+    """A sealed message for each other party that holds these people: paid where it is
+    an answer under encryption.
+    """
 
-    outbox: Public
+    outbox: Paid | Public
 
 
 class Release(Delivery, kind="joint.release"):

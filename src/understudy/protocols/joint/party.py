@@ -376,7 +376,9 @@ class JointParty(Party):
                 f"sums of encrypted rows for {release}, under noise; keys "
                 f"{fingerprint(session.agree.keys)}"
             )
-            self.charge(price, description=description)
+            receipt = self.charge(price, description=description)
+            answers = products.send().outbox.value
+            return said.Swapped(outbox=Paid(answers, receipt))
         return products.send()
 
     # The release

@@ -161,19 +161,23 @@ class Holding:
         return places(self.aligned)
 
 
+# Of products between holders: nothing proves that what a holder puts in is what rows
+# may hold.
+_DEPARTING = (
+    "rows against a party that departs from the protocol: numbers that no row has let "
+    "one person move released counts by more than their noise is for"
+)
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, "
     "so together they could remove them",
+    _DEPARTING,
 )
 DEALT_OF_UNION = (
     "rows, and which people the parties share, against the server together with a "
     "holder: the server deals the masks, so together they could remove them",
+    _DEPARTING,
 )
-ENCRYPTED = (
-    "rows of the second of two holders against the first, if that departs from the "
-    "protocol: in place of encrypted rows it can send any words, and read rows in the "
-    "answers",
-)
+ENCRYPTED = (_DEPARTING,)
 
 
 class Study(ABC, Generic[R]):
@@ -293,15 +297,15 @@ class Study(ABC, Generic[R]):
 
         split = len(self.grid.groups) > 1
         moves = self.pricing.moves
-        by_products = DEALT_OF_UNION if self.union else DEALT
+        unguarded: tuple[str, ...] = DEALT_OF_UNION if self.union else DEALT
         if self.encrypted:
-            by_products = ENCRYPTED
+            unguarded = ENCRYPTED
         return {
             "same_people": split,
             "max_holders_per_person": moves,
             "one_release": split or moves > 1,
             "adjacency": ADJACENCIES[protected_unit(self.schemas)],
-            "unguarded": by_products if split else (),
+            "unguarded": unguarded if split else (),
         }
 
     @property
