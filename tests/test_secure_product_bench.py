@@ -18,3 +18,13 @@ def test_a_small_encrypted_product_is_near_and_sends_what_its_readme_says(
     # of each level 3,072 + 150 numbers
     assert row["sent_mb_back"] == pytest.approx(3.9, abs=0.1)
     assert row["rho"] < -40
+
+
+def test_a_product_under_paillier_is_exact_but_for_carries(
+    load_bench: Callable[..., ModuleType],
+) -> None:
+    paillier = load_bench("secure_product", "paillier")
+    row = paillier.measure(40, paillier.Key())
+    assert row["off"] < 0.1
+    # of each level one number modulo the square of the key
+    assert row["sent_mb_back"] == pytest.approx(150 * 768e-6, abs=0.05)
