@@ -152,6 +152,32 @@ def test_people_with_more_rows_report_more_often_at_the_same_total_price(
     assert row["rounds"] * people.CLIENTS_PER_ROUND == 100
 
 
+@pytest.mark.usefixtures("short_training_here")
+@pytest.mark.parametrize("method", ["LoPub", "independent columns"])
+def test_distances_of_more_columns_are_larger(
+    load_bench: Callable[..., ModuleType], method: str
+) -> None:
+    ways = load_bench("fed_wae", "ways")
+    job = {
+        "dataset": "toy",
+        "method": method,
+        "epsilon": 4.0,
+        "seed": 0,
+        "data": None,
+        "top": 0.1,
+        "settings": "{}",
+        "device": "cpu",
+        "rounds": 2,
+        "clients_per_round": 10,
+        "machine": "here",
+    }
+    rows = ways.measure(job)
+    assert [row["ways"] for row in rows] == list(ways.WAYS)
+    assert all(set(row) == set(ways.FIELDS) for row in rows)
+    distances = [row["avd"] for row in rows]
+    assert distances == sorted(distances)
+
+
 def test_computing_times_are_of_the_network_that_the_run_would_have(
     load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,11 +193,11 @@ def test_a_map_shows_what_hangs_together_and_nothing_else(
     load_bench: Callable[..., ModuleType],
 ) -> None:
     pytest.importorskip("PIL")
-    maps = load_bench("fed_wae", "maps")
+    maps = load_bench("common", "maps")
     schema = Schema(columns=tuple(Boolean(name=name) for name in "abc"))
     first = np.arange(40) % 2 == 0
     frame = pd.DataFrame({"a": first, "b": ~first, "c": False})
-    square = maps.correlation_map(frame, maps.Data(frame, frame, schema, "a"))
+    square = maps.correlation_map(frame, schema)
     assert square[0, 0].tolist() == [255, 0, 0]
     assert square[0, 1].tolist() == [0, 0, 255]
     assert (square[2] == 255).all()
