@@ -69,6 +69,31 @@ def test_images_are_measured_the_same_way(
     assert all(0 <= row["accuracy"] <= 100 for row in rows)
 
 
+def test_a_sheet_has_a_column_for_each_class(
+    load_bench: Callable[..., ModuleType],
+) -> None:
+    sheets = load_bench("sgde", "sheets")
+    shades = np.arange(20, dtype=np.float32).repeat(28 * 28) / 20
+    sheet = sheets.sheet(shades.reshape(20, 28, 28), 10)
+    assert sheet.shape == (2 * 28, 10 * 28)
+    assert (sheet[28:, :28] == round(255 * 10 / 20)).all()
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (40, 28, 28)).astype(np.uint8)
+    y = np.arange(40) % 10
+    halves = {"a": np.s_[:20], "b": np.s_[20:]}
+    held = {
+        name: sheets.tasks.Population.from_arrays(x[half], y[half], classes=10)
+        for name, half in halves.items()
+    }
+    own = [(x[half], y[half]) for half in halves.values()]
+    whole = sheets.tasks.Task("mnist", 10, held, {}, own, own[0], None)
+    alone = sheets.of_one_silo(whole)
+    assert list(alone.held) == ["a"]
+    small = {"steps": 1, "channels": (2,), "latent": 2}
+    images = sheets.rows_of_images(alone, private=True, seed=0, device="cpu", **small)
+    assert images.shape == (sheets.ROWS * 10, 28, 28)
+
+
 def test_every_data_set_comes_once_before_any_comes_twice(bench: ModuleType) -> None:
     args = Namespace(
         only=["titanic", "adult"],
