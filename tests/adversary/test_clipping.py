@@ -31,7 +31,7 @@ from understudy.privacy.gradients.critic import (
 from understudy.privacy.gradients.dp_sgd import clipped_sums
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.noise.rng import FastRng
-from understudy.protocols.cross_device.host import Begin, Round
+from understudy.protocols.cross_device.host import BeginTraining, Round
 from understudy.protocols.papers.gen_fl import protocol as gen_fl
 from understudy.protocols.papers.gen_fl.local import Descent, local_models
 from understudy.protocols.papers.vd_gan.pate import Teachers
@@ -133,7 +133,7 @@ def test_a_party_believes_no_server_that_sends_settings_beyond_the_honest_ranges
     (party,) = holders.parties("gen-fl", run="r").values()
     network = LogisticRegression(3, 2)
     with pytest.raises(ConfigError, match="|".join(wrong)):
-        party.answer(Begin(config=asdict(HONEST) | wrong, network=network.describe()))
+        party.answer(BeginTraining(config=asdict(HONEST) | wrong, network=network.describe()))
     assert not [
         entry for entry in holders.holders["site"].ledger.entries() if entry.run
     ]
@@ -146,7 +146,7 @@ def test_weights_beyond_reason_are_refused_before_anything_is_charged(
     holders = site(tmp_path)
     (party,) = holders.parties("gen-fl", run="r").values()
     network = LogisticRegression(3, 2)
-    party.answer(Begin(config=asdict(HONEST), network=network.describe()))
+    party.answer(BeginTraining(config=asdict(HONEST), network=network.describe()))
     ask = Round(round=1, people=torch.tensor([0]), weights=torch.zeros(network.size))
     for weights in (
         torch.full((network.size,), bad),

@@ -45,7 +45,7 @@ from understudy.privacy.local.selection import (
 )
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.class_means import protocol as class_means
-from understudy.protocols.cross_device.host import Begin, Round
+from understudy.protocols.cross_device.host import BeginTraining, Round
 from understudy.protocols.one_report import protocol as one_report
 from understudy.protocols.papers.fed_stdg import protocol as fed_stdg
 from understudy.protocols.papers.fed_wae import lopub, wake_sleep
@@ -292,7 +292,7 @@ def test_weights_at_which_an_update_overflows_for_some_rows_only_still_give_ever
 ):
     settings = config(reporter=reporter, learning_rate=learning_rate, clip=1.0, top=0.3)
     party, ledger = party_of(ROWS)
-    party.answer(Begin(config=asdict(settings), network=NETWORK.describe()))
+    party.answer(BeginTraining(config=asdict(settings), network=NETWORK.describe()))
     reply = party.answer(Round(round=1, people=PEOPLE, weights=torch.tensor(weights)))
     sent = reply.reports.value
     assert len(sent["values"]) == 3
@@ -315,7 +315,7 @@ def test_weights_at_which_an_update_overflows_for_some_rows_only_still_give_ever
 )
 def test_a_round_that_nobody_can_answer_is_refused_before_anybody_is_charged(ask):
     party, ledger = party_of(ROWS)
-    party.answer(Begin(config=asdict(config()), network=NETWORK.describe()))
+    party.answer(BeginTraining(config=asdict(config()), network=NETWORK.describe()))
     before = len(ledger.entries())
     with pytest.raises((PartyError, ConfigError)):
         party.answer(Round(round=1, people=PEOPLE, **ask))
@@ -350,7 +350,7 @@ def test_a_party_believes_no_settings_of_a_server_and_nothing_is_charged(name, v
     party, ledger = party_of(ROWS)
     with pytest.raises(ConfigError):
         party.answer(
-            Begin(config=asdict(config()) | {name: value}, network=NETWORK.describe())
+            BeginTraining(config=asdict(config()) | {name: value}, network=NETWORK.describe())
         )
     assert ledger.spent() == 0
     with pytest.raises(MessageError, match="not expected"):

@@ -41,7 +41,7 @@ from understudy.privacy.secure.counts import gram_matrix
 from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.aggregators import protocol
 from understudy.protocols.aggregators.protocol import Config, TableTerms
-from understudy.protocols.aggregators.terms import Begin, Upload
+from understudy.protocols.aggregators.terms import BeginUploads, Upload
 from understudy.protocols.aggregators.upload import context_of
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -230,7 +230,7 @@ def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(
     box = Box(tmp_path / "uploads", codes=CODES[:3])
     whole = federation(box)
     host: Any = whole.parties("two-aggregators", run="r", config=CONFIG)["phones"]
-    begin = Begin(key=PAIR.public, config=TOLD["config"], schemas=TOLD["schemas"])
+    begin = BeginUploads(key=PAIR.public, config=TOLD["config"], schemas=TOLD["schemas"])
     thread = threading.Thread(target=host.answer, args=(begin,))
     thread.start()
     until(lambda: box._batch is not None, 60)
@@ -270,7 +270,7 @@ def test_uploads_of_the_same_people_for_other_settings_are_charged_too(
     begun = []
     for config in (asdict(CONFIG), asdict(replace(CONFIG, seed=1))):
         context = context_of("r", config, TOLD["schemas"], PAIR.public)
-        begin = Begin(key=PAIR.public, config=config, schemas=TOLD["schemas"])
+        begin = BeginUploads(key=PAIR.public, config=config, schemas=TOLD["schemas"])
         # as it began
         host: Any = whole.parties("two-aggregators", run="r", config=CONFIG)["phones"]
         thread = threading.Thread(target=host.answer, args=(begin,))

@@ -27,7 +27,7 @@ from understudy.privacy.noise import SecureRng
 from understudy.protocols.cross_device.run import own_choices
 from understudy.protocols.one_report import protocol
 from understudy.protocols.one_report.party import (
-    Begin,
+    BeginReports,
     ColumnSet,
     MarginalsRound,
     ReportForm,
@@ -62,8 +62,8 @@ def federation(box: Box | None, epsilon: float = SURE) -> Federation:
     )
 
 
-def begin(config: protocol.Config = CONFIG) -> Begin:
-    return Begin(config=asdict(config), schema=SCHEMA.to_dict())
+def begin(config: protocol.Config = CONFIG) -> BeginReports:
+    return BeginReports(config=asdict(config), schema=SCHEMA.to_dict())
 
 
 def first_ask(people: int) -> MarginalsRound:

@@ -15,7 +15,7 @@ from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.cross_device.host import Begin
+from understudy.protocols.cross_device.host import BeginTraining
 from understudy.runs.federation import Federation
 from understudy.runs.result import Result
 
@@ -48,7 +48,7 @@ def begun(
     (party,) = federation.parties(protocol, run="r").values()
     config = module.Config(**settings)
     network = config.network_for(common_rule(federation.schemas))
-    party.answer(Begin(config=vars(config), network=network.describe()))
+    party.answer(BeginTraining(config=vars(config), network=network.describe()))
     return party
 
 

@@ -55,7 +55,7 @@ from understudy.protocols.aggregators.second import (
     ReleaseSum,
     UploadBatch,
 )
-from understudy.protocols.aggregators.terms import Begin, Upload
+from understudy.protocols.aggregators.terms import BeginUploads, Upload
 from understudy.protocols.core.base import Ask, Keep, Party, Return, Settle
 from understudy.protocols.cross_device.host import Reported
 from understudy.report import view
@@ -501,7 +501,7 @@ def test_a_key_that_the_settings_name_is_the_only_one_that_people_seal_to() -> N
     assert len(outcome.privacy.unguarded) == 1
     host = parties(federation(1), key=key)["host 0"]
     with pytest.raises(PartyError, match="another key than the run's settings name"):
-        host.answer(Begin(key=KeyPair(bytes(32)).public, **told(key=key)))
+        host.answer(BeginUploads(key=KeyPair(bytes(32)).public, **told(key=key)))
     with pytest.raises(PartyError, match="another key than this one's"):
         run(federation(), key=key)
     assert not federation().holders["second"].ledger.spend()
@@ -570,7 +570,7 @@ def opened(**changes: Any) -> tuple[Any, Any, Tensor]:
     host = inside["host 0"]
     aggregator = inside["second"]
     key = aggregator.answer(Open(**told())).key.value  # type: ignore[attr-defined]
-    host.answer(Begin(key=key, **told(**changes)))
+    host.answer(BeginUploads(key=key, **told(**changes)))
     reply: Any = host.answer(Upload(round=1, people=torch.arange(5)))
     return host, aggregator, reply.reports.value
 
@@ -665,7 +665,7 @@ def test_nobody_uploads_twice_in_a_run_also_at_a_host_that_was_made_anew() -> No
         inside["host 0"].answer(Upload(round=1, people=torch.arange(2)))
     again = parties(whole, epsilon=0.001)
     with pytest.raises(PartyError, match="have uploaded in this run"):
-        again["host 0"].answer(Begin(key=bytes(32), **told(epsilon=0.001)))
+        again["host 0"].answer(BeginUploads(key=bytes(32), **told(epsilon=0.001)))
 
 
 # Parties that are put back to an earlier state, as their journals allow a server that
@@ -762,7 +762,7 @@ def test_a_sum_that_was_charged_and_lost_is_said_again_to_the_bit_and_no_other_i
 def test_a_host_that_was_put_back_makes_the_same_upload_again_at_a_new_price() -> None:
     whole = federation(1, budget=Budget(30.0, 1e-5))
     host: Any = parties(whole)["host 0"]
-    host.answer(Begin(key=bytes(range(32)), **told()))
+    host.answer(BeginUploads(key=bytes(range(32)), **told()))
     before = pack(host.state_dict())
     uploads = []
     for places in (torch.arange(5), torch.tensor([3, 1, 9])):
@@ -917,7 +917,7 @@ def test_a_person_with_several_rows_uploads_one_of_them_drawn_anew_each_time() -
             tables, {"host 0": SCHEMA}, budget=BUDGET, seed=seed, same_people=False
         )
         host: Any = parties(whole)["host 0"]
-        host.answer(Begin(key=bytes(range(32)), **told()))
+        host.answer(BeginUploads(key=bytes(range(32)), **told()))
         seen.add(tuple(host.uploaded(torch.tensor([0]))[0].tolist()))
     rows = {tuple(row) for row in Codec(SCHEMA).codes(frame).tolist()}
     assert seen <= rows

@@ -19,7 +19,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.cross_device.host import Begin
+from understudy.protocols.cross_device.host import BeginTraining
 from understudy.protocols.papers.fed_stdg import protocol as fed_stdg
 from understudy.protocols.papers.fed_wae import protocol as fed_wae
 from understudy.protocols.papers.sign_ds import protocol as sign_ds
@@ -103,7 +103,7 @@ FREE = Budget(float("inf"), 0.0)
 def begun(protocol: str, data: Any, config: Any, network: Any) -> Any:
     ledger = Ledger.rehearsal("h", FREE)
     party = PROTOCOLS[protocol].build("h", data, ledger, run="r", budget=FREE)
-    party.answer(Begin(config=vars(config), network=network.describe()))
+    party.answer(BeginTraining(config=vars(config), network=network.describe()))
     party.rng = Repeated(1)
     return party
 

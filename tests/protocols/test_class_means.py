@@ -33,7 +33,7 @@ from understudy.privacy.local.naming import NearestCodes
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.class_means.protocol import (
     PROTOCOL,
-    Begin,
+    BeginMeans,
     ClassMeansParty,
     Config,
     MeansRound,
@@ -123,7 +123,7 @@ def party(
     )
 
 
-BEGIN = Begin(
+BEGIN = BeginMeans(
     config=asdict(Config(epsilon_total=2.0, features=12)), schema=SCHEMA.to_dict()
 )
 
@@ -348,7 +348,7 @@ def test_rows_without_a_label_other_schemas_and_too_small_a_budget_are_refused()
         run("class-means", federation, epsilon_total=2.0)
     other = ImageSchema(height=4, width=6, label="side", classes=("right", "left"))
     with pytest.raises(SchemaError, match="another schema"):
-        party().answer(Begin(config=BEGIN.config, schema=other.to_dict()))
+        party().answer(BeginMeans(config=BEGIN.config, schema=other.to_dict()))
     with raises(BudgetExceeded, effect=Effect.NOTHING_SENT):
         party(budget=1.0).answer(BEGIN)
 

@@ -14,7 +14,7 @@ from understudy.ground.errors import Effect, PartyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.cross_device import rounds
 from understudy.protocols.cross_device.downlink import Moved
-from understudy.protocols.cross_device.host import Begin, Call, Round
+from understudy.protocols.cross_device.host import BeginTraining, Call, Round
 from understudy.protocols.papers.sign_ds import protocol as sign_ds
 from understudy.protocols.papers.sign_ds.protocol import Config
 from understudy.runs.federation import Federation
@@ -137,7 +137,7 @@ def party() -> Any:
     built = of.parties("sign-ds", run="r")["many"]
     config = Config(**SETTINGS | {"downlink": "changes"})
     network = config.network_for(of.holders["many"].table.features)
-    built.answer(Begin(config=vars(config), network=network.describe()))
+    built.answer(BeginTraining(config=vars(config), network=network.describe()))
     weights = torch.zeros(network.size)
     built.answer(Round(round=1, people=torch.tensor([0]), weights=weights))
     return built
@@ -203,6 +203,6 @@ def test_a_party_that_was_sent_no_weights_takes_no_steps() -> None:
     built = federation().parties("sign-ds", run="r")["many"]
     config = Config(**SETTINGS | {"downlink": "changes"})
     network = config.network_for(federation().holders["many"].table.features)
-    built.answer(Begin(config=vars(config), network=network.describe()))
+    built.answer(BeginTraining(config=vars(config), network=network.describe()))
     with pytest.raises(PartyError):
         built.answer(MOVE)

@@ -34,7 +34,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.cross_device.host import Begin, Round
+from understudy.protocols.cross_device.host import BeginTraining, Round
 from understudy.protocols.papers.fed_wae import protocol as fed_wae
 from understudy.protocols.papers.fed_wae.protocol import Config
 from understudy.runs.federation import Federation
@@ -330,7 +330,7 @@ def test_a_party_refuses_a_network_for_other_rows() -> None:
     config = Config(**SMALL)
     other = config.network_for(common_rule({"x": easy(1)[1]}))
     with pytest.raises(PartyError, match="does not fit these rows"):
-        party.answer(Begin(config=vars(config), network=other.describe()))
+        party.answer(BeginTraining(config=vars(config), network=other.describe()))
 
 
 def test_liars_are_refused_where_the_ledger_is_real(tmp_path: Path) -> None:

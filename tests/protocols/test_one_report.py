@@ -40,7 +40,7 @@ from understudy.protocols.core import Ask
 from understudy.protocols.core.base import Settle
 from understudy.protocols.cross_device.host import Reported
 from understudy.protocols.one_report import protocol
-from understudy.protocols.one_report.party import Begin, MarginalsRound, OneReportParty
+from understudy.protocols.one_report.party import BeginReports, MarginalsRound, OneReportParty
 from understudy.report import view
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -86,7 +86,7 @@ def a_party(
         rng=SecureRng.from_seed(seed),
     )
     party.answer(
-        Begin(
+        BeginReports(
             config={"epsilon_total": epsilon},
             schema=Schema(columns=schema.columns).to_dict(),
         )
@@ -478,7 +478,7 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
         rng=SecureRng.from_seed(0),
     )
     with pytest.raises(SchemaError, match="another schema"):
-        party.answer(Begin(config={}, schema=SCHEMA.drop(["age"]).to_dict()))
+        party.answer(BeginReports(config={}, schema=SCHEMA.drop(["age"]).to_dict()))
     people = Population.from_arrays(torch.zeros(4, 2), torch.zeros(4), classes=2)
     with pytest.raises(ConfigError, match="for tables"):
         train(

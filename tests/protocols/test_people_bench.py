@@ -17,7 +17,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.naming import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.one_report.party import Begin, MarginalsRound
+from understudy.protocols.one_report.party import BeginReports, MarginalsRound
 from understudy.runs.registry import protocol_named
 
 
@@ -93,7 +93,7 @@ def test_liars_name_the_first_cells_of_their_set_and_others_do_not(
         rng=SecureRng.from_seed(0),
     ).lie("one cell", share, 0)
     party.answer(
-        Begin(
+        BeginReports(
             config={"epsilon_total": 0.5},
             schema=Schema(columns=schema.columns).to_dict(),
         )

@@ -32,7 +32,7 @@ from understudy.privacy.secure.sums import KeyPair
 from understudy.protocols.aggregators import moments, upload
 from understudy.protocols.aggregators.moments import Config, MomentsPlan
 from understudy.protocols.aggregators.second import Open, UploadBatch
-from understudy.protocols.aggregators.terms import Begin, Upload
+from understudy.protocols.aggregators.terms import BeginUploads, Upload
 from understudy.protocols.core.base import Party
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties
@@ -300,7 +300,7 @@ def test_uploads_for_other_settings_do_not_open_and_a_host_says_the_same_again()
     inside: Any = parties(whole)
     key = inside["second"].answer(Open(**told())).key.value
     host = inside["host 0"]
-    host.answer(Begin(key=key, **told(epsilon=0.5)))
+    host.answer(BeginUploads(key=key, **told(epsilon=0.5)))
     before = pack(host.state_dict())
     made = []
     for places in (torch.arange(5), torch.tensor([3, 1])):
@@ -314,14 +314,14 @@ def test_uploads_for_other_settings_do_not_open_and_a_host_says_the_same_again()
         .opened.value.any()
     )
     with pytest.raises(PartyError, match="no aggregator"):
-        parties(federation(1))["host 0"].answer(Begin(key=b"", **told()))
+        parties(federation(1))["host 0"].answer(BeginUploads(key=b"", **told()))
 
 
 def test_a_key_that_the_settings_name_is_the_only_one_that_people_seal_to() -> None:
     key = KeyPair(bytes(range(32))).public.hex()
     with pytest.raises(PartyError, match="another key than the run's settings name"):
         parties(federation(1), key=key)["host 0"].answer(
-            Begin(key=bytes(range(32)), **told(key=key))
+            BeginUploads(key=bytes(range(32)), **told(key=key))
         )
 
 

@@ -37,7 +37,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.base import Keep, Return
 from understudy.protocols.cross_device import rounds
-from understudy.protocols.cross_device.host import Begin, Reported, Round
+from understudy.protocols.cross_device.host import BeginTraining, Reported, Round
 from understudy.protocols.papers.sign_ds import protocol as sign_ds
 from understudy.protocols.papers.sign_ds.protocol import Config
 from understudy.runs.federation import Federation, Holder
@@ -229,7 +229,7 @@ def begun(population: Population, **settings: Any) -> Any:
     (party,) = federation.parties("sign-ds", run="r").values()
     network = config.network_for(population.features)
     party.answer(
-        Begin(config=vars(config) | {"poison": None}, network=network.describe())
+        BeginTraining(config=vars(config) | {"poison": None}, network=network.describe())
     )
     return party
 
@@ -352,7 +352,7 @@ def test_places_are_those_of_the_people_who_take_part_also_after_a_return() -> N
     ledger.charge(PureDp(5.0), people=[0, 2], run="earlier", description="a report")
     config = Config(epsilon=2.0, chosen=1, max_reports=1, device="cpu")
     network = config.network_for(blobs(5).features)
-    party.answer(Begin(config=vars(config), network=network.describe()))
+    party.answer(BeginTraining(config=vars(config), network=network.describe()))
     (again,) = federation.parties("sign-ds", run="r").values()
     again.load_state_dict(party.state_dict())
     again.answer(
@@ -377,7 +377,7 @@ def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_ru
     config = Config(epsilon=2.0, chosen=1, max_reports=2, device="cpu")
     network = config.network_for(people.features)
     weights = network.init(FastRng(0))
-    party.answer(Begin(config=vars(config), network=network.describe()))
+    party.answer(BeginTraining(config=vars(config), network=network.describe()))
     party.answer(Keep(round=0))
     for round in (1, 2):
         party.answer(Round(round=round, people=torch.tensor([0]), weights=weights))

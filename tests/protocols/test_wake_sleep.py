@@ -21,7 +21,7 @@ from understudy.models.nets.wae import decoder_size, first_model
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import FastRng
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.cross_device.host import Begin, Round
+from understudy.protocols.cross_device.host import BeginTraining, Round
 from understudy.protocols.papers.fed_wae import wake_sleep
 from understudy.protocols.papers.fed_wae.wake_sleep import Config
 
@@ -162,4 +162,4 @@ def test_images_and_networks_for_other_rows_are_refused() -> None:
     config = Config(**SMALL)
     other = config.network_for(common_rule({"x": kinds(1)[1]}))
     with pytest.raises(PartyError, match="does not fit these rows"):
-        party.answer(Begin(config=vars(config), network=other.describe()))
+        party.answer(BeginTraining(config=vars(config), network=other.describe()))

@@ -81,7 +81,7 @@ def empty_cells(
         mean = independent
         never = mean == 0
     is_noisy = measured & (noise > 0) & ~never
-    pairs = _Pairs(
+    pairs = _EmptyCellMixture(
         counts,
         noise,
         is_noisy,
@@ -113,7 +113,7 @@ def surest(noise: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Pairs:
+class _EmptyCellMixture:
     """Noisy two-way tables. π (share) and f (floor) are (m, m); all else is (width,
     width).
     """

@@ -81,7 +81,7 @@ def laws_of_pairs(
     """The laws of all pairs that have one. An exact pair, or one not measured as a
     whole, has no law.
     """
-    pairs = _Pairs(
+    pairs = _CopulaTests(
         counts,
         noise,
         measured & (noise > 0),
@@ -126,7 +126,7 @@ def laws_of_pairs(
 
 
 def _fits(
-    pairs: "_Pairs",
+    pairs: "_CopulaTests",
     apart: Tensor,
     least: Tensor,
     best: Tensor,
@@ -149,7 +149,7 @@ def _fits(
 
 
 @dataclass(frozen=True, eq=False)
-class _Pairs:
+class _CopulaTests:
     """Noisy two-way tables, (width, width), and which of their cells are `heard`."""
 
     counts: Tensor
@@ -199,7 +199,7 @@ class _Pairs:
         return share - slack, share.clamp(min=0) + slack
 
 
-def _functions(pairs: _Pairs) -> tuple[Tensor, Tensor]:
+def _functions(pairs: _CopulaTests) -> tuple[Tensor, Tensor]:
     """Every pair as if the column of its rows determined the other, in counts: (width,
     width). In which cell a level's people are has odds, by the noise and the other
     column's one-way table. And −2 log-likelihood, averaged over these odds, on the

@@ -77,7 +77,7 @@ def level_prior(
     """The prior under which noisy residuals are likeliest; `expected` (width,) is D: E
     is its outer product.
     """
-    pairs = _Pairs(
+    pairs = _PairResiduals(
         residual,
         noise,
         measured,
@@ -137,7 +137,7 @@ def _normals(like: Tensor, seed: int) -> Tensor:
     return draw.to(like.device)
 
 
-class _Pairs:
+class _PairResiduals:
     """The noisy residuals, and the axes that are taken for each column so far. Columns
     with fewer levels than `fewest` keep their own: an order has little to say of them.
     """

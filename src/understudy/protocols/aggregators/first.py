@@ -32,7 +32,7 @@ from understudy.protocols.aggregators.second import (
     UploadBatch,
 )
 from understudy.protocols.aggregators.terms import (
-    Begin,
+    BeginUploads,
     Tally,
     Terms,
     Upload,
@@ -187,7 +187,7 @@ class FirstAggregator(Tally):
         assembly: dict[str, Any] = {"config": asdict(plan.config), "schemas": described}
         opened = public_values({plan.aggregator: first._second(Open(**assembly))})
         opened[plan.aggregator]["people"] = 0
-        begin = Begin(key=opened[plan.aggregator].pop("key"), **assembly)
+        begin = BeginUploads(key=opened[plan.aggregator].pop("key"), **assembly)
         first.begun = public_values(first.hosts.ask(begin)) | opened
         return first
 

@@ -27,7 +27,7 @@ from understudy.ground.pack import Value
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.ciphers import keystream
 from understudy.privacy.secure.sums import fingerprint
-from understudy.protocols.aggregators.terms import Begin, Terms, Upload
+from understudy.protocols.aggregators.terms import BeginUploads, Terms, Upload
 from understudy.protocols.aggregators.upload import SEED, context_of
 from understudy.protocols.core import Ask, Keep, Opening, Reply
 from understudy.protocols.cross_device.host import (
@@ -40,7 +40,7 @@ from understudy.protocols.cross_device.host import (
 
 
 class UploadParty(HostParty):
-    begin_type = Begin
+    begin_type = BeginUploads
     round_type = Upload
 
     def __init__(
@@ -54,7 +54,7 @@ class UploadParty(HostParty):
             raise self.unexpected(ask)
         return super().answer(ask)
 
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: BeginUploads) -> Hosting:
         if not self.terms.family.holds(self.data):
             raise ConfigError(
                 f"{self.name}: these uploads are of {self.terms.rows_are}.",
@@ -63,7 +63,7 @@ class UploadParty(HostParty):
         plan = self.terms_told(ask, self.data.schema)
         return Hosting(population_of(self.data), plan.event, 1)
 
-    def terms_told(self, ask: Begin, schema: AnySchema) -> Terms:
+    def terms_told(self, ask: BeginUploads, schema: AnySchema) -> Terms:
         """What the run is about, by the server's word, held to what is known here."""
         self.plan = plan = self.terms.as_told(
             ask.config, ask.schemas, self.name, schema
@@ -167,7 +167,7 @@ class CollectingParty(PassingOn, UploadParty):
     counted as that.
     """
 
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: BeginUploads) -> Hosting:
         schema: Any = self.schema
         plan = self.terms_told(ask, schema)
         self._within(plan.event, 1)

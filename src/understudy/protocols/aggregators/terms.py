@@ -1,7 +1,7 @@
 """What all sides of a run of two aggregators share: settings, what follows from these,
 and how hosts are asked.
 
-The server, the first aggregator, says `Open` to the second, `Begin` to the hosts with
+The server, the first aggregator, says `Open` to the second, `BeginUploads` to the hosts with
 its key; batch by batch `Upload` to the hosts, `Take` and `Check` to the second;
 `ReleaseSum` to it, once.
 """
@@ -44,7 +44,7 @@ MOST_BATCH = 1 << 16
 Look = Callable[[], None]
 
 
-class Begin(Assembly, kind="aggregators.begin"):
+class BeginUploads(Assembly, kind="aggregators.begin"):
     """The run's settings, every party's schema, and the key that the second
     aggregator's part is to be sealed to.
     """

@@ -80,7 +80,7 @@ class Config(PeopleApart):
     batch: int = setting(1 << 12, WHOLE, "people who are asked at a time")
 
 
-class Begin(TableOpening, kind="class-means.begin"):
+class BeginMeans(TableOpening, kind="class-means.begin"):
     """The run's settings, and the schema that all parties' rows have."""
 
 
@@ -129,10 +129,10 @@ class ClassMeansParty(HostParty):
     price is the same. Edges: a centre that is none → MessageError, nothing charged.
     """
 
-    begin_type = Begin
+    begin_type = BeginMeans
     round_type = MeansRound
 
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: BeginMeans) -> Hosting:
         config = Config(**ask.config)
         rows = self.data
         if not ARRAYS.holds(rows) or rows.classes is None:
@@ -214,7 +214,7 @@ class ClassMeansParty(HostParty):
 
 class _ClassMeansRun(TwoRounds):
     protocol = "class-means"
-    begin = Begin
+    begin = BeginMeans
     config: Config
 
     @classmethod

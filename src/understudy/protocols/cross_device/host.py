@@ -60,7 +60,7 @@ OUTSIDE = (
 WHO_REPORTS = "who reports, and how often, is public"
 
 
-class Begin(Opening, kind="people.begin"):
+class BeginTraining(Opening, kind="people.begin"):
     """The run's settings, and the network that is trained."""
 
     network: dict[str, Any]
@@ -127,7 +127,7 @@ class HostParty(Party):
     begin: BudgetExceeded. Nobody is charged then.
     """
 
-    begin_type: ClassVar[type[Opening]] = Begin
+    begin_type: ClassVar[type[Opening]] = BeginTraining
     round_type: ClassVar[type[Call]] = Round
     description: str = "one report each"  # what a round's entry in the ledger says
     before: ClassVar[str] = ""  # what else a person pays for, in words
@@ -163,7 +163,7 @@ class HostParty(Party):
 
     @abstractmethod
     def open(self, ask: Any) -> Hosting:
-        """Build what the settings say: the same from a fresh `Begin` and from a saved
+        """Build what the settings say: the same from a fresh `BeginTraining` and from a saved
         state.
         """
 

@@ -43,7 +43,7 @@ from understudy.protocols.core import Parties
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.cross_device.downlink import moved
 from understudy.protocols.cross_device.host import (
-    Begin,
+    BeginTraining,
     Call,
     Hosting,
     HostParty,
@@ -92,7 +92,7 @@ class LearningParty(HostParty):
     def size(self) -> int:
         return int(self.network.size)
 
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: BeginTraining) -> Hosting:
         config = self.config = self.settings(**ask.config)
         population = self.own_people()
         self.network = config.network_for(population.features)
@@ -311,8 +311,8 @@ class Rounds(Run):
     def first_notes(self) -> dict[str, Any]:
         return {}
 
-    def opening(self) -> Begin:
-        return Begin(config=asdict(self.config), network=self.network.describe())
+    def opening(self) -> BeginTraining:
+        return BeginTraining(config=asdict(self.config), network=self.network.describe())
 
     def plan_rounds(self) -> None:
         schedule = {

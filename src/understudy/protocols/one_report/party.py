@@ -219,7 +219,7 @@ def _refused(why: str) -> MessageError:
     )
 
 
-class Begin(TableOpening, kind="one-report.begin"):
+class BeginReports(TableOpening, kind="one-report.begin"):
     """The run's settings, and the columns that all parties' rows have."""
 
 
@@ -237,10 +237,10 @@ class MarginalsRound(Call, kind="one-report.round"):
 
 
 class OneReportParty(HostParty):
-    begin_type = Begin
+    begin_type = BeginReports
     round_type = MarginalsRound
 
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: BeginReports) -> Hosting:
         table = own_table(self, ask, "one-report")
         config = Config(**ask.config)
         self.epsilon = config.epsilon_total
@@ -364,7 +364,7 @@ class CollectingReports(PassingOn, OneReportParty):
 
     description = "one report each, made on people's own devices"
 
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: BeginReports) -> Hosting:
         config = Config(**ask.config)
         schema = self.schema
         if (

@@ -73,7 +73,7 @@ def build_party(
 
 class _OneReportRun(TwoRounds):
     protocol = "one-report"
-    begin = party.Begin
+    begin = party.BeginReports
     config: Config
 
     def __init__(

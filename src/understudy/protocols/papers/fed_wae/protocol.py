@@ -36,7 +36,7 @@ from understudy.models.network import pick_device
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Parties
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.cross_device.host import Begin, Hosting
+from understudy.protocols.cross_device.host import BeginTraining, Hosting
 from understudy.protocols.cross_device.reporting import MOST_PENALTY, Settings
 from understudy.protocols.cross_device.rounds import LearningParty, ReportRounds
 
@@ -85,7 +85,7 @@ class Config(Settings):
 class FedWaeParty(LearningParty):
     settings: ClassVar[type[Settings]] = Config
 
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: BeginTraining) -> Hosting:
         hosting = super().open(ask)
         config = self.config
         self.training = LocalTraining(

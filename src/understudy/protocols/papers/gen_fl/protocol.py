@@ -60,7 +60,7 @@ from understudy.privacy.gradients.limits import WEIGHT, sound_weights, within_li
 from understudy.protocols.core import Ask, Paid, Reply
 from understudy.protocols.core import settings as usual
 from understudy.protocols.cross_device.host import (
-    Begin,
+    BeginTraining,
     Call,
     Hosting,
     HostParty,
@@ -296,7 +296,7 @@ class GenFlParty(HostParty):
     description = f"one report each; {PER_ROW}"
     before = "synthetic rows and "
 
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: BeginTraining) -> Hosting:
         self.config = config = Config(**ask.config)
         if self.ledger.real and not config.rows_are_people:
             raise PrivacyError(

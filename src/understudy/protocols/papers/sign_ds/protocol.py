@@ -32,7 +32,7 @@ from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Ask, Reply
 from understudy.protocols.core import settings as usual
 from understudy.protocols.cross_device.downlink import Held, Moved, Steps
-from understudy.protocols.cross_device.host import Begin, Call, Hosting, Round
+from understudy.protocols.cross_device.host import BeginTraining, Call, Hosting, Round
 from understudy.protocols.cross_device.reporting import Settings
 from understudy.protocols.cross_device.rounds import (
     Classifying,
@@ -120,7 +120,7 @@ class SignDsParty(LearningParty):
     def own_people(self) -> Population:
         return with_classes(self, self.config.target)
 
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: BeginTraining) -> Hosting:
         hosting = super().open(ask)
         config = self.config
         self.training = ClassifierTraining(
