@@ -133,7 +133,9 @@ def test_a_party_believes_no_server_that_sends_settings_beyond_the_honest_ranges
     (party,) = holders.parties("gen-fl", run="r").values()
     network = LogisticRegression(3, 2)
     with pytest.raises(ConfigError, match="|".join(wrong)):
-        party.answer(BeginTraining(config=asdict(HONEST) | wrong, network=network.describe()))
+        party.answer(
+            BeginTraining(config=asdict(HONEST) | wrong, network=network.describe())
+        )
     assert not [
         entry for entry in holders.holders["site"].ledger.entries() if entry.run
     ]

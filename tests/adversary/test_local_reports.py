@@ -350,7 +350,9 @@ def test_a_party_believes_no_settings_of_a_server_and_nothing_is_charged(name, v
     party, ledger = party_of(ROWS)
     with pytest.raises(ConfigError):
         party.answer(
-            BeginTraining(config=asdict(config()) | {name: value}, network=NETWORK.describe())
+            BeginTraining(
+                config=asdict(config()) | {name: value}, network=NETWORK.describe()
+            )
         )
     assert ledger.spent() == 0
     with pytest.raises(MessageError, match="not expected"):

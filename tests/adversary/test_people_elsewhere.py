@@ -25,7 +25,7 @@ from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.secure.counts import spend_of
 from understudy.protocols.core import alignment
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.fit import Measured
+from understudy.protocols.gram.fit import MeasuredGram
 from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.joint.server import measure
 from understudy.runs.federation import Federation
@@ -131,12 +131,14 @@ def released(
 def test_a_person_at_two_holders_moves_the_released_counts_by_two() -> None:
     """Without noise: so noise for one is too little, whatever any ledger says."""
     free = Budget(math.inf, 0.0)
-    seen: list[Measured] = []
+    seen: list[MeasuredGram] = []
     for everywhere in (0, 2):
         fed = federation(everywhere=everywhere, budget=free)
         config = gram.Config(private=False, fine=0.0)
         parties = LocalParties(fed.parties("gram", run="r", config=config))
-        seen.append(Measured.from_releases(measure(Gram(config, fed.schemas), parties)))
+        seen.append(
+            MeasuredGram.from_releases(measure(Gram(config, fed.schemas), parties))
+        )
     assert (seen[1].gram - seen[0].gram).max() == 2
 
 
@@ -248,12 +250,14 @@ def test_over_a_grid_a_departing_server_counts_a_person_as_often_as_every_column
     """
     monkeypatch.setattr(alignment.psi, "match_grid", matched_twice)
     free = Budget(math.inf, 0.0)
-    seen = list[Measured]()
+    seen = list[MeasuredGram]()
     for everywhere in (0, 2):
         fed = two_by_two(everywhere, free)
         config = gram.Config(private=False, fine=0.0)
         parties = LocalParties(fed.parties("gram", run="r", config=config))
-        seen.append(Measured.from_releases(measure(Gram(config, fed.schemas), parties)))
+        seen.append(
+            MeasuredGram.from_releases(measure(Gram(config, fed.schemas), parties))
+        )
     assert (seen[1].gram - seen[0].gram).max() == 2
     with pytest.raises(ConfigError, match="so many holders or more"):
         released(two_by_two(2), max_holders_per_person=3)

@@ -230,7 +230,9 @@ def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(
     box = Box(tmp_path / "uploads", codes=CODES[:3])
     whole = federation(box)
     host: Any = whole.parties("two-aggregators", run="r", config=CONFIG)["phones"]
-    begin = BeginUploads(key=PAIR.public, config=TOLD["config"], schemas=TOLD["schemas"])
+    begin = BeginUploads(
+        key=PAIR.public, config=TOLD["config"], schemas=TOLD["schemas"]
+    )
     thread = threading.Thread(target=host.answer, args=(begin,))
     thread.start()
     until(lambda: box._batch is not None, 60)

@@ -24,7 +24,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.base import Ask, Reply
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.fit import Measured
+from understudy.protocols.gram.fit import MeasuredGram
 from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.joint.measurements import Measurements
 from understudy.protocols.joint.messages import Begin, Release
@@ -250,7 +250,7 @@ class Released:
         self.partition = measurements.study.grid.partition
         self.sigmas = measurements.record.noise
         self.n_released = measurements.record.n_released
-        self.measure = Measured.from_releases(measurements)
+        self.measure = MeasuredGram.from_releases(measurements)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(

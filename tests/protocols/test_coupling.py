@@ -21,7 +21,7 @@ from understudy.models.nets.gan import BranchedGenerator
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Keep
-from understudy.protocols.gram.fit import Measured
+from understudy.protocols.gram.fit import MeasuredGram
 from understudy.protocols.joint import messages as joint
 from understudy.protocols.joint.stage import DEALT
 from understudy.protocols.papers.verti_gan import protocol as verti_gan
@@ -242,7 +242,7 @@ def test_the_second_gradient_fades_where_the_tables_agree_within_the_noise_and_n
         gram = counts.clone()
         gram[:2, 2:] += shift
         gram[2:, :2] += shift.T
-        measured = Measured(gram, deviation, released, [], [[noise, 1]], 1_000)
+        measured = MeasuredGram(gram, deviation, released, [], [[noise, 1]], 1_000)
         with load_bench("guard", "waits").Waits() as waits:
             coupling = Coupling(
                 measured, schemas, weight=1.0, device=torch.device(device)

@@ -40,7 +40,11 @@ from understudy.protocols.core import Ask
 from understudy.protocols.core.base import Settle
 from understudy.protocols.cross_device.host import Reported
 from understudy.protocols.one_report import protocol
-from understudy.protocols.one_report.party import BeginReports, MarginalsRound, OneReportParty
+from understudy.protocols.one_report.party import (
+    BeginReports,
+    MarginalsRound,
+    OneReportParty,
+)
 from understudy.report import view
 from understudy.runs.federation import Federation
 from understudy.runtime.local import LocalParties

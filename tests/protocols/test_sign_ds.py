@@ -229,7 +229,9 @@ def begun(population: Population, **settings: Any) -> Any:
     (party,) = federation.parties("sign-ds", run="r").values()
     network = config.network_for(population.features)
     party.answer(
-        BeginTraining(config=vars(config) | {"poison": None}, network=network.describe())
+        BeginTraining(
+            config=vars(config) | {"poison": None}, network=network.describe()
+        )
     )
     return party
 

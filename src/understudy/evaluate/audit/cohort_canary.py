@@ -123,7 +123,9 @@ def report_case(
 
     def ask(parties: Parties) -> None:
         public_schema = Schema(columns=described.columns).to_dict()
-        parties.ask(one_report_party.BeginReports(config=asdict(config), schema=public_schema))
+        parties.ask(
+            one_report_party.BeginReports(config=asdict(config), schema=public_schema)
+        )
         which = torch.zeros(PEOPLE, dtype=torch.int64)
         parties.ask(
             one_report_party.MarginalsRound(
@@ -176,7 +178,9 @@ def codes_case(
         }
 
     def ask(parties: Parties) -> None:
-        parties.ask(class_means.BeginMeans(config=asdict(config), schema=schema.to_dict()))
+        parties.ask(
+            class_means.BeginMeans(config=asdict(config), schema=schema.to_dict())
+        )
         centre = torch.zeros(features, dtype=torch.int64)
         parties.ask(
             class_means.MeansRound(

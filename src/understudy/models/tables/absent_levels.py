@@ -110,7 +110,7 @@ def levels_of_none(
     above once in 44 levels. `chance`: that of all columns of a table one is drawn as
     "yes" or "no" by noise alone. A half of it moves the line by .2 σ.
     """
-    found = []
+    absent = []
     bought = was_bought(schema)
     surely = NormalDist().inv_cdf(1 - chance / (2 * len(sizes)))
     surely = max(none, surely)
@@ -132,9 +132,9 @@ def levels_of_none(
                 levels += range(seen[-1] + 1, column.levels)
         others = [level for level in range(size) if level not in levels]
         has_some = any(not is_none[level] for level in others)
-        found.append(levels if has_some else [])
+        absent.append(levels if has_some else [])
         start += size
-    return found
+    return absent
 
 
 def _unlike_levels(

@@ -225,11 +225,11 @@ class _EmptyCellMixture:
         )
         expected, counted, elsewhere, variance, others = self.summed(parts)
         expected = expected.clamp(min=TINY)
-        left = self.total - elsewhere
+        on_floor = self.total - elsewhere
         variance = variance.clamp(min=TINY)
         others = torch.where(self.whole, others.clamp(min=TINY), torch.inf)
         precision = 1 / variance + 1 / others
-        mean = (counted / variance + left / others) / precision
+        mean = (counted / variance + on_floor / others) / precision
         floor = mean / expected
         is_clear = floor > CLEAR * precision.rsqrt() / expected
         return torch.where(is_clear, floor, 0).clamp(max=1)
@@ -245,5 +245,5 @@ class _EmptyCellMixture:
         others = self.ways[:, None] - on_floor @ self.columns  # (width, m)
         margins = others.clamp(min=0)
         table = with_margins(self.mean * elsewhere, margins, self.columns, turns=5)
-        most = torch.minimum(self.ways[:, None], self.ways[None, :])
-        return torch.minimum(table / elsewhere, most)
+        upper_bound = torch.minimum(self.ways[:, None], self.ways[None, :])
+        return torch.minimum(table / elsewhere, upper_bound)

@@ -242,11 +242,11 @@ def _drawn_to_law(nodes: _Siblings) -> tuple[Tensor, Tensor]:
     standing = nodes.is_spike.double()
     for _ in range(_STANDING.rounds):
         law = nodes.law * (1 - standing)
-        left = (parents - (standing * counts).sum(1)).clamp(min=0)
-        smooth = law * (left / law.sum(1).clamp(min=1e-300))[:, None]
-        odds = _prior_odds(nodes, standing, is_there) - doubt
-        odds = odds + _log_ratio((counts - smooth) / nodes.noise)
-        likely = torch.sigmoid(odds)
+        unexplained = (parents - (standing * counts).sum(1)).clamp(min=0)
+        smooth = law * (unexplained / law.sum(1).clamp(min=1e-300))[:, None]
+        log_odds = _prior_odds(nodes, standing, is_there) - doubt
+        log_odds = log_odds + _log_ratio((counts - smooth) / nodes.noise)
+        likely = torch.sigmoid(log_odds)
         likely = likely * (is_there & (counts > smooth))
         surely = (likely > 0.5).double()
         standing = torch.where(nodes.is_past, surely, likely)
@@ -267,10 +267,10 @@ def _prior_odds(nodes: _Siblings, standing: Tensor, is_there: Tensor) -> Tensor:
     """
     like = _STANDING.like
     rare = standing.sum() / max(int(is_there.sum()), 1)
-    own = standing.sum(1) + nodes.parent_is_out
-    share = (own + like * rare) / (is_there.sum(1) + like)
-    least = 1 / nodes.counts.numel()
-    return torch.logit(share.clamp(least, 0.5))[:, None]
+    n_standing = standing.sum(1) + nodes.parent_is_out
+    share = (n_standing + like * rare) / (is_there.sum(1) + like)
+    min_share = 1 / nodes.counts.numel()
+    return torch.logit(share.clamp(min_share, 0.5))[:, None]
 
 
 def _log_ratio(deviations: Tensor) -> Tensor:

@@ -272,13 +272,13 @@ class Ruled:
         other = self.odds.index_select(1, couples.second)
         to_one = other @ couples.allowed.T
         probability = (one * to_one) @ couples.one
-        left = 1 / probability.clamp(min=TINY)
-        given = one * (left @ couples.one.T)
+        inverse = 1 / probability.clamp(min=TINY)
+        given = one * (inverse @ couples.one.T)
         return _Two(
             one,
             other,
             to_one,
-            left,
+            inverse,
             given,
         )
 

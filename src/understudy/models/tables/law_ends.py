@@ -318,8 +318,8 @@ class _Nodes:
         ends, begins = moved.places
         inner = np.maximum(self.nodes[self.node_of], begins)
         entered = moved.ratio * (moved.among(ends) - moved.among(inner))
-        left = moved.out.held[self.nodes[self.node_of + 1]] - moved.out.held[ends]
-        return self._gain(self.is_cut, self.node_of, entered - left)
+        departed = moved.out.held[self.nodes[self.node_of + 1]] - moved.out.held[ends]
+        return self._gain(self.is_cut, self.node_of, entered - departed)
 
     def across_begin(self) -> Floats:
         """Of the node in which the bin before the end begins."""

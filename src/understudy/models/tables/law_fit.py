@@ -93,9 +93,11 @@ def _fit_some(laws: Sequence[LogDensity]) -> None:
         torch.from_numpy(bends),
         noise[:, None],
     )
-    fitted, left = systems.least(torch.from_numpy(logs))
-    for law, own, rest in zip(laws, fitted.numpy(), left.tolist(), strict=True):
-        law.logs = own[: len(law.logs)].copy()
+    fitted, losses = systems.least(torch.from_numpy(logs))
+    for law, fitted_logs, rest in zip(
+        laws, fitted.numpy(), losses.tolist(), strict=True
+    ):
+        law.logs = fitted_logs[: len(law.logs)].copy()
         law.left = rest
 
 
@@ -148,8 +150,8 @@ class Systems:
     def _slope(self, people: Tensor, bent: Tensor) -> Tensor:
         product = (self.square @ people[..., None])[..., 0]
         by_counts = people * (product - self.linear)
-        few = people / self.noise
-        by_nobody = _PENALTY.nobody * few * torch.exp(-few)
+        scaled_people = people / self.noise
+        by_nobody = _PENALTY.nobody * scaled_people * torch.exp(-scaled_people)
         return by_counts + _transposed_bends(bent) + by_nobody
 
     def _hessian(self, people: Tensor, weight: Tensor) -> Tensor:
@@ -176,19 +178,19 @@ class Systems:
         at most, or once one gains less than the tolerance, or so many `tries` in a row
         gain nothing, each shorter than the one before.
         """
-        left = self.off(logs)
-        damp = torch.full_like(left, 1e-3)
-        failures = torch.zeros_like(left)
+        losses = self.off(logs)
+        damp = torch.full_like(losses, 1e-3)
+        failures = torch.zeros_like(losses)
         going = torch.arange(len(logs))
         for _ in range(steps):
-            own = self.some(going) if len(going) < len(logs) else self
-            tried = own.step(logs[going], damp[going])
-            off = own.off(tried)
-            gain = left[going] - off
-            is_better = off < left[going]
+            unfinished = self.some(going) if len(going) < len(logs) else self
+            tried = unfinished.step(logs[going], damp[going])
+            off = unfinished.off(tried)
+            gain = losses[going] - off
+            is_better = off < losses[going]
             good = going[is_better]
             logs[good] = tried[is_better]
-            left[good] = off[is_better]
+            losses[good] = off[is_better]
             weaker = (damp[going] / 3).clamp(min=1e-9)
             damp[going] = torch.where(is_better, weaker, damp[going] * 4)
             failures[going] = torch.where(is_better, 0.0, failures[going] + 1)
@@ -197,7 +199,7 @@ class Systems:
             going = going[~is_done]
             if not len(going):
                 break
-        return logs, left
+        return logs, losses
 
 
 def _convolved(weight: Tensor, parts: Sequence[float]) -> Tensor:

@@ -142,8 +142,8 @@ class TwoWay:
     def _axes(self, levels: Tensor) -> Tensor | None:
         """The basis of some levels, or None where it is their own."""
         axes = self.basis[levels[:, None], levels]
-        own = torch.eye(len(axes), dtype=axes.dtype, device=axes.device)
-        return None if torch.equal(axes, own) else axes
+        identity = torch.eye(len(axes), dtype=axes.dtype, device=axes.device)
+        return None if torch.equal(axes, identity) else axes
 
     def pairs(self, law: Ruled, tied: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The odds in the basis (components, width), and the law's tables (width,
@@ -170,12 +170,12 @@ class TwoWay:
         all and in every table, or in all and no table comes nearer.
         """
         gap = pairs - self.measured
-        left = gap.square() * self.weight
-        mean = float(left.sum() / self.cells)
+        squares = gap.square() * self.weight
+        mean = float(squares.sum() / self.cells)
         looks_closely = self.looks % 5 == 0  # a look at each table costs a product
         self.looks = self.looks + 1
         if looks_closely:
-            self._look(self._summed(left))
+            self._look(self._summed(squares))
         elif mean > self.least:
             return mean, False
         is_still = self.excess == 0 or self.idle > self.patience
@@ -199,18 +199,18 @@ class TwoWay:
         gap = (pairs - self.target) * self.stressed
         tied = []
         for a, b, cells, one, other in self.tied:
-            own = len(turned) * gap[a[:, None], b] * cells
+            gradient = len(turned) * gap[a[:, None], b] * cells
             if one is not None:
-                own = one @ own
+                gradient = one @ gradient
             if other is not None:
-                own = own @ other.T
-            tied.append(own)
+                gradient = gradient @ other.T
+            tied.append(gradient)
             put(
                 gap,
                 a,
                 b,
                 cells,
-                torch.zeros_like(own),
+                torch.zeros_like(gradient),
             )
         rows = self.turn(turned @ gap, back=True)
         return Slope(law, rows, tied)
@@ -250,22 +250,22 @@ class EmptyCells:
         """The largest share of people whom a pair has in cells that are surely
         empty.
         """
-        most = [0.0]
+        shares = [0.0]
         if len(self.levels):
-            own = law.own[:, self.levels]
-            pairs = law.weighed(own).T @ own / len(own)
+            probabilities = law.own[:, self.levels]
+            pairs = law.weighed(probabilities).T @ probabilities / len(probabilities)
             stray = self.columns.T @ (pairs * self.sure) @ self.columns
-            most.append(float(stray.max()))
+            shares.append(float(stray.max()))
         for table, (_, sure, one, other) in zip(tied, self.tied, strict=True):
             stray = one.T @ (table * sure) @ other
-            most.append(float(stray.max()))
-        return max(most)
+            shares.append(float(stray.max()))
+        return max(shares)
 
     def add_to(self, slope: Slope) -> None:
         """Add the gradient of what people in empty cells cost."""
         if len(self.levels):
-            own = slope.law.own[:, self.levels]
-            slope.add(self.levels, own @ self.cost)
+            probabilities = slope.law.own[:, self.levels]
+            slope.add(self.levels, probabilities @ self.cost)
         for place, (cost, *_) in enumerate(self.tied):
             slope.tied[place] += len(slope.own) * cost
 

@@ -52,8 +52,8 @@ def most_levels(columns: Sequence[Column]) -> int:
     """How many levels each of those that are bought may have, without the missing
     one.
     """
-    many = sum(map(is_bought, columns))
-    return max(2, min(_MOST_LEVELS, MOST_WIDTH // max(many, 1) - 1))
+    n_bought = sum(map(is_bought, columns))
+    return max(2, min(_MOST_LEVELS, MOST_WIDTH // max(n_bought, 1) - 1))
 
 
 def bought_levels(
@@ -71,35 +71,37 @@ def bought_levels(
     pairs. So p99 is as wanted in 84 of 100 skewed columns of 3,500 people, and in 80
     without thin levels (benchmarks/numbers/NOTES.md).
     """
-    most = most_levels(columns)
-    levels = level_count(people, noise, most)
+    max_levels = most_levels(columns)
+    levels = level_count(people, noise, max_levels)
     # what a level's pairs say together
     pairs = max(len(columns) - 1, 1)
-    least = thin * noise * math.sqrt(levels / pairs)
+    min_people = thin * noise * math.sqrt(levels / pairs)
     groups = []
     for column, table in zip(columns, tables, strict=True):
         fits = has_many_bins(column) and column.levels <= levels
         if fits or not is_bought(column):
             groups.append(np.arange(len(table), dtype=np.int32))
             continue
-        held = table[: len(table) - column.nullable]
+        counts = table[: len(table) - column.nullable]
         if is_tree(column):
-            own = merged_neighbours(held, levels)
+            column_groups = merged_neighbours(counts, levels)
             # far below zero may be a tail
             below = isinstance(column, Integer | Real) and column.low < 0
-            weights = held.double().numpy()
-            own = _with_thin_ends(
-                own,
+            weights = counts.double().numpy()
+            column_groups = _with_thin_ends(
+                column_groups,
                 weights,
-                least,
-                most,
+                min_people,
+                max_levels,
                 below,
             )
         else:
-            own = merged_rare(held, noise, most)
+            column_groups = merged_rare(counts, noise, max_levels)
         if column.nullable:
-            own = np.append(own, own.max() + 1).astype(np.int32)
-        groups.append(own)
+            column_groups = np.append(column_groups, column_groups.max() + 1).astype(
+                np.int32
+            )
+        groups.append(column_groups)
     return groups
 
 
@@ -205,11 +207,11 @@ def _with_thin_ends(
         cells = np.flatnonzero(groups == outer)[::side]
         # outwards
         while starts.sum() + 2 <= most:
-            held = weights[cells]
-            people = held.sum()
+            outer_counts = weights[cells]
+            people = outer_counts.sum()
             if people < 2 * least:
                 break
-            half = int(np.searchsorted(np.cumsum(held), people / 2))
+            half = int(np.searchsorted(np.cumsum(outer_counts), people / 2))
             cut = half + 1
             if not weights[cells[cut:]].sum() >= least:
                 break
@@ -263,12 +265,12 @@ def merged_rare(
     if len(weights) <= 2:
         return np.arange(len(weights), dtype=np.int32)
     order = np.argsort(-weights, kind="stable")
-    kept = np.zeros(len(weights), dtype=bool)
-    kept[order[: most - 1]] = True
-    kept &= weights >= rare * noise
-    kept[order[0]] = True  # two levels at least
-    if len(weights) - kept.sum() < 2:
+    is_frequent = np.zeros(len(weights), dtype=bool)
+    is_frequent[order[: most - 1]] = True
+    is_frequent &= weights >= rare * noise
+    is_frequent[order[0]] = True  # two levels at least
+    if len(weights) - is_frequent.sum() < 2:
         return np.arange(len(weights), dtype=np.int32)
-    groups = np.cumsum(kept).astype(np.int32) - 1
-    groups[~kept] = kept.sum()
+    groups = np.cumsum(is_frequent).astype(np.int32) - 1
+    groups[~is_frequent] = is_frequent.sum()
     return groups

@@ -281,13 +281,15 @@ def read_on_fewer(
     if people < 2 * sigma or levels > most_levels:
         return None
     with_target = torch.where(other, torch.inf, noise)
-    told = read_tables(gram, sizes, noise=with_target, people=people)
-    coarse = Coarse.from_one_way(told.ways * told.people, sizes, {target}, levels)
+    on_all_levels = read_tables(gram, sizes, noise=with_target, people=people)
+    coarse = Coarse.from_one_way(
+        on_all_levels.ways * on_all_levels.people, sizes, {target}, levels
+    )
     if coarse is None:
         return None
     counts, variance = coarse.merged(gram, noise.square())
     read = read_tables(counts, coarse.sizes, noise=variance.sqrt(), people=people)
-    return _with_others(told, read, coarse, other)
+    return _with_others(on_all_levels, read, coarse, other)
 
 
 def _with_others(
@@ -386,16 +388,16 @@ def _one_way(
     means over all that is whole.
     """
     noise = variance.clamp(min=1e-12)
-    own = columns.bool()
+    is_of_column = columns.bool()
     other = 1 - columns
     across = (other @ columns.T) > 0
     pairs = torch.where(across, counts, 0)
     pair_noise = torch.where(across, noise, 0)
     # Row sums (width, m): a level within each other column, and within its own the cell
     # on the diagonal.
-    sums = torch.where(own, counts.diagonal()[:, None], pairs @ columns)
+    sums = torch.where(is_of_column, counts.diagonal()[:, None], pairs @ columns)
     sums_noise = _total(pair_noise, columns)
-    known = 1 / torch.where(own, noise.diagonal()[:, None], sums_noise)
+    known = 1 / torch.where(is_of_column, noise.diagonal()[:, None], sums_noise)
     # Totals (m, m): of each two-way table, and on the diagonal of the one-way table.
     trust = (1 / _total((1 / known).T, columns)).triu()
     totals = columns.T @ sums
@@ -410,7 +412,7 @@ def _one_way(
     weight = known.sum(1)
     means = (sums * known).sum(1) / weight.clamp(min=TINY)
     ways = torch.where(weight > 0, means, torch.nan)
-    for own_levels in own.T:
+    for own_levels in is_of_column.T:
         possible = own_levels & ~none
         ways[possible] = _known_to_simplex(ways[possible], people)
     return people, ways, 1 / weight
@@ -431,8 +433,8 @@ def _known_to_simplex(values: Tensor, total: float) -> Tensor:
     what the others leave.
     """
     is_unknown = values.isnan()
-    left = (total - values.nansum()).clamp(min=0)
-    rest = left / is_unknown.sum().clamp(min=1)
+    unassigned = (total - values.nansum()).clamp(min=0)
+    rest = unassigned / is_unknown.sum().clamp(min=1)
     guess = torch.where(is_unknown, rest, values)
     return to_simplex(guess[None], values.new_tensor([total]))[0]
 

@@ -90,24 +90,24 @@ def laws_of_pairs(
     )
     apart = pairs.residual(independent)
     best = independent
-    least = torch.full_like(apart, torch.inf)
+    best_misfit = torch.full_like(apart, torch.inf)
     for table in copulas(ways, columns, pairs.total):
-        left = pairs.residual(table)
-        best = torch.where(pairs.cells_of(left < least), table, best)
-        least = torch.minimum(left, least)
+        misfit = pairs.residual(table)
+        best = torch.where(pairs.cells_of(misfit < best_misfit), table, best)
+        best_misfit = torch.minimum(misfit, best_misfit)
 
     # one way round, and the other
-    function, left = _functions(pairs)
-    left_either = torch.minimum(left, left.T)
-    is_function = left_either < least
-    function = torch.where(pairs.cells_of(left < left.T), function, function.T)
+    function, misfit = _functions(pairs)
+    left_either = torch.minimum(misfit, misfit.T)
+    is_function = left_either < best_misfit
+    function = torch.where(pairs.cells_of(misfit < misfit.T), function, function.T)
     best = torch.where(pairs.cells_of(is_function), function, best)
-    least = torch.minimum(least, left_either)
+    best_misfit = torch.minimum(best_misfit, left_either)
 
     has_law = _fits(
         pairs,
         apart,
-        least,
+        best_misfit,
         best,
         independent,
         is_function,

@@ -113,10 +113,10 @@ def common_share(
     weight = torch.where(measured & (noise > 0), 1 / noise.clamp(min=TINY), 0)
     # What the first measurement does not overrule.
     variance = 2 * noise + prior.variance
-    left = 2 * noise / variance.clamp(min=TINY)
-    way = turned(pool(first) - independent) * left
+    prior_weight = 2 * noise / variance.clamp(min=TINY)
+    way = turned(pool(first) - independent) * prior_weight
     miss = turned(second - first)
-    miss += turned(first - independent) * left
+    miss += turned(first - independent) * prior_weight
     gained = (way * miss * weight).sum()
     squares = (way.square() * weight).sum()
     return float((gained / squares.clamp(min=TINY)).clamp(0, 1))
@@ -322,8 +322,8 @@ def pooled_tables(
     part = low_rank(residual, noise.sqrt(), measured)
     if not bool(part.any()):
         return independent
-    most = torch.minimum(ways[:, None], ways[None, :])
-    joint = (independent + part).clamp(min=0).minimum(most)
+    upper_bound = torch.minimum(ways[:, None], ways[None, :])
+    joint = (independent + part).clamp(min=0).minimum(upper_bound)
     possible = joint * (independent > 0)
     return with_margins(possible, ways[:, None], columns)
 

@@ -121,13 +121,13 @@ class Spikes:
         tables = counts.double().numpy().reshape(len(counts), -1, _COLOURS, BASE)
         places, people, is_clear = self._likeliest(tables, max(noise, 1e-9))
         numbers = np.vectorize(self._number)(self.cells[:, None], places)
-        kept = np.where(is_clear & np.isfinite(numbers), people, 0.0)
+        clear_people = np.where(is_clear & np.isfinite(numbers), people, 0.0)
         in_cells = read.tables[self.number].numpy()[self.cells]
         deviation = math.hypot(noise, read.noise[self.number])
-        least = in_cells - _SPIKES.same * deviation
-        most = np.maximum(kept.sum(1), least)
-        at, colour = np.nonzero(kept)
-        shares = kept.cumsum(1)[at, colour] / most[at]
+        min_people = in_cells - _SPIKES.same * deviation
+        in_numbers = np.maximum(clear_people.sum(1), min_people)
+        at, colour = np.nonzero(clear_people)
+        shares = clear_people.cumsum(1)[at, colour] / in_numbers[at]
         return np.stack([self.cells[at], numbers[at, colour], shares], axis=1)
 
     def _likeliest(
@@ -148,16 +148,16 @@ class Spikes:
         best = order[..., :1]
         two = np.take_along_axis(sums, order[..., :2], 2)
         first, second = np.moveaxis(two, 2, 0)
-        own = np.take_along_axis(each, best[None], axis=3)[..., 0]
+        digit_counts = np.take_along_axis(each, best[None], axis=3)[..., 0]
         # which is not raised by others with some of the same digits, as a mean is
-        people = own.min(0) + _LOWEST[digits] * noise
+        people = digit_counts.min(0) + _LOWEST[digits] * noise
         # of all numbers that there could be
         log_numbers = math.log(len(self.cells)) + digits * math.log(BASE)
         evidence = log_numbers + _SPIKES.likelier
-        least = math.sqrt(2 * evidence / digits) * noise
+        min_people = math.sqrt(2 * evidence / digits) * noise
         has_second = np.isfinite(second)
         gap = np.where(has_second, first, np.inf) - np.where(has_second, second, 0.0)
-        is_clear = np.isfinite(first) & (people > least)
+        is_clear = np.isfinite(first) & (people > min_people)
         is_clear &= people * gap > _SPIKES.likelier * noise**2
         return np.take_along_axis(places, best, axis=2)[..., 0], people, is_clear
 
@@ -247,8 +247,8 @@ def _spiky(trees: Sequence[Trees]) -> dict[int, tuple[int, Integer | Real]]:
     spiky: dict[int, tuple[int, Integer | Real]] = {}
     number = 0
     for group, tree in enumerate(trees):
-        for own, fine in tree.columns:
-            if may_spike(own) and isinstance(fine, Integer | Real):
+        for declared, fine in tree.columns:
+            if may_spike(declared) and isinstance(fine, Integer | Real):
                 spiky[number] = (group, fine)
             number += 1
     return spiky
@@ -266,13 +266,15 @@ def chosen_spikes(trees: Sequence[Trees], read: TreesRead, noise: float) -> Tens
     cells = list[tuple[int, int]]()
     digits = 0
     for number in sorted(excess, key=lambda number: -float(excess[number].max())):
-        own = excess[number]
+        column_excess = excess[number]
         digits += digits_of(columns[number][1])
         sigma = noise * math.sqrt(digits)
-        if own.max() <= _SPIKES.largest * sigma:
+        if column_excess.max() <= _SPIKES.largest * sigma:
             break
-        largest = np.argsort(-own, kind="stable")[:_MOST].tolist()
-        cells += [(number, cell) for cell in largest if own[cell] > CLEAR * sigma]
+        largest = np.argsort(-column_excess, kind="stable")[:_MOST].tolist()
+        cells += [
+            (number, cell) for cell in largest if column_excess[cell] > CLEAR * sigma
+        ]
     return torch.tensor(sorted(cells), dtype=torch.int64).reshape(-1, 2)
 
 
@@ -280,15 +282,15 @@ def _excess(table: Tensor, fine: Integer | Real) -> Floats:
     """By how many people each cell exceeds the median of those around; 0 where a cell
     is one number.
     """
-    held = table[: fine.levels].double().numpy()
-    around = neighbours(held, _SPIKES.around)
+    counts = table[: fine.levels].double().numpy()
+    around = neighbours(counts, _SPIKES.around)
     decimals = _decimals(fine)
     if decimals is None:
         step = np.spacing(np.abs(fine.edges[:-1]))
     else:
         step = 10.0**-decimals
     has_several = np.diff(fine.edges) > 1.5 * step
-    excess = held - np.median(around, axis=1)
+    excess = counts - np.median(around, axis=1)
     return np.where(has_several, excess, 0.0)
 
 
@@ -307,8 +309,8 @@ def named_spikes(trees: Sequence[Trees], told: Any) -> tuple[Spikes, ...]:
     for number, cell in rows:
         cells.setdefault(number, []).append(cell)
     return tuple(
-        Spikes(number, *columns[number], np.array(own, dtype=np.int32))
-        for number, own in cells.items()
+        Spikes(number, *columns[number], np.array(column_cells, dtype=np.int32))
+        for number, column_cells in cells.items()
     )
 
 

@@ -213,9 +213,9 @@ def strongest_threes(
     variance = members.T @ cell_variance @ members
 
     every = torch.combinations(torch.arange(len(sizes)), 3)
-    places = [tuple(every[:, two].T) for two in _TWO]
-    pairs = torch.stack([products[place] for place in places], 1)
-    pairs_variance = torch.stack([variance[place] for place in places], 1)
+    column_pairs = [tuple(every[:, two].T) for two in _TWO]
+    pairs = torch.stack([products[place] for place in column_pairs], 1)
+    pairs_variance = torch.stack([variance[place] for place in column_pairs], 1)
     third = single[every].flip(1)  # the third column of each of these pairs
     expected_variance = (pairs_variance * third**2).sum(1)
     expected = _without_effect(single[every], pairs)

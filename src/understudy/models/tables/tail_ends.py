@@ -74,12 +74,12 @@ def _without_last(leaves: Tensor, edges: Tensor, noise: float) -> Tensor:
     is_inside = torch.arange(len(leaves)) < last
     leaves = torch.where(is_inside, leaves, 0)
     middle = int((above > above[0] / 2).sum())
-    many = min(_TAIL.most, float(above[middle]))
-    if many < _TAIL.fewest:
+    tail_people = min(_TAIL.most, float(above[middle]))
+    if tail_people < _TAIL.fewest:
         return leaves
-    quarter = many / 4
+    quarter = tail_people / 4
     first, second, third = np.interp(
-        (-many, -many / 2, -quarter),
+        (-tail_people, -tail_people / 2, -quarter),
         -above.numpy(),
         edges.numpy(),
     )
@@ -98,11 +98,11 @@ def _without_last(leaves: Tensor, edges: Tensor, noise: float) -> Tensor:
         return leaves
     past = float(above[stop])
     start = int((above > min(_TAIL.among * past, quarter)).sum()) - 1
-    kept = leaves.clone()
-    kept[stop:] = 0
-    weights = kept[start:stop].clamp(max=noise)
-    kept[start:stop] += weights * (past * noise / weights.sum())
-    return kept
+    shortened = leaves.clone()
+    shortened[stop:] = 0
+    weights = shortened[start:stop].clamp(max=noise)
+    shortened[start:stop] += weights * (past * noise / weights.sum())
+    return shortened
 
 
 def _further(last_step: float, ratio: float, quarter: float) -> float:

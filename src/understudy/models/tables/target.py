@@ -112,18 +112,18 @@ class WithTarget:
         level of the target at a time.
         """
         law = slope.law
-        odds = law.own
-        rows = torch.zeros_like(odds)
+        probabilities = law.own
+        rows = torch.zeros_like(probabilities)
         for table, level in zip(self.tables, self.levels, strict=True):
-            own = odds[:, level]
-            weighed = law.weighed(own[:, None] * odds)
-            gap = weighed.T @ odds / len(odds) - table
-            step = odds @ (gap * self.precision)
-            half = (step * odds).sum(1) / 2
-            rows += own[:, None] * step
+            target_probability = probabilities[:, level]
+            weighed = law.weighed(target_probability[:, None] * probabilities)
+            gap = weighed.T @ probabilities / len(probabilities) - table
+            step = probabilities @ (gap * self.precision)
+            half = (step * probabilities).sum(1) / 2
+            rows += target_probability[:, None] * step
             rows[:, level] += half
             if slope.share is not None:
-                slope.share += own * half
+                slope.share += target_probability * half
         slope.own += law.weighed(rows)
 
 
@@ -137,10 +137,10 @@ def _trust_less(
     """Lower the precision of two columns' cells, in place, by how far a released table
     with the target lies from what pairs say: noise, and interaction.
     """
-    place = triple.columns.index(target)
-    others = [axis for axis in range(3) if axis != place]
+    target_axis = triple.columns.index(target)
+    others = [axis for axis in range(3) if axis != target_axis]
     one, other = (blocks[triple.columns[axis]] for axis in others)
-    released = triple.target.permute(place, *others)
+    released = triple.target.permute(target_axis, *others)
     gap = released - joint[:, one, other]
     interaction = float(gap.square().mean()) - 1 / triple.precision
     apart = max(interaction, 0.0)
@@ -248,7 +248,7 @@ def _likeliest(rows: "csr_array", chance: NDArray[Any]) -> NDArray[Any]:
         slope = rows.T @ (np.exp(log_odds) - chance) + effects
         return float(value) / n, slope.ravel() / n
 
-    found = minimize(
+    optimum = minimize(
         loss,
         np.zeros(shape).ravel(),
         jac=True,
@@ -256,7 +256,7 @@ def _likeliest(rows: "csr_array", chance: NDArray[Any]) -> NDArray[Any]:
         # a table's cell may be off by 10⁻⁶ of all rows
         options={"maxiter": 300, "gtol": 1e-6},
     )
-    effects: NDArray[Any] = found.x.reshape(shape) + mean
+    effects: NDArray[Any] = optimum.x.reshape(shape) + mean
     return effects
 
 
@@ -285,9 +285,9 @@ def _as_strong(
     scores -= scores.max(1, keepdims=True)
 
     def pairs(strength: float) -> NDArray[Any]:
-        odds = np.exp(strength * scores)
-        odds *= _tilt(odds, share)
-        by_effects = odds / odds.sum(1, keepdims=True)
+        weights = np.exp(strength * scores)
+        weights *= _tilt(weights, share)
+        by_effects = weights / weights.sum(1, keepdims=True)
         drawn = KEPT * chance + (1 - KEPT) * by_effects
         tables: NDArray[Any] = (rows.T @ drawn)[: len(weight)] / n
         return tables
@@ -297,13 +297,13 @@ def _as_strong(
         by_tables = (weight * np.square(gap)).sum()
         return float(by_tables) + (log / spread) ** 2
 
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         loss,
         bounds=(0, np.log(strongest)),
         method="bounded",
         options={"xatol": 0.01},
     )
-    strength = float(np.exp(found.x))
+    strength = float(np.exp(optimum.x))
     shift = np.log(_tilt(np.exp(strength * scores), share))
     stronger: NDArray[Any] = strength * effects + shift / each
     return stronger

@@ -84,8 +84,8 @@ class Trees:
     def layers(self) -> tuple[tuple[int, ...], ...]:
         """How many nodes the layers of each column's tree have, from the top."""
         layers = []
-        for own, fine in self.columns:
-            if self.paid > 1 and grid.is_tree(own):
+        for declared, fine in self.columns:
+            if self.paid > 1 and grid.is_tree(declared):
                 layers.append(tuple(layer_sizes(fine.levels, grid.FAN)))
             else:
                 layers.append((fine.levels,))
@@ -95,7 +95,9 @@ class Trees:
     def moved(self) -> int:
         """How many nodes a person moves, at most."""
         layers = zip(self._paid_layers, self.layers, strict=True)
-        return sum(max(paid, len(own)) for paid, own in layers) + len(self.ended)
+        return sum(
+            max(paid, len(column_layers)) for paid, column_layers in layers
+        ) + len(self.ended)
 
     @property
     def _paid_layers(self) -> list[int]:
@@ -108,16 +110,18 @@ class Trees:
     def times(self) -> tuple[int, ...]:
         """How often each column's tree is counted."""
         layers = zip(self._paid_layers, self.layers, strict=True)
-        return tuple(max(1, paid // len(own)) for paid, own in layers)
+        return tuple(
+            max(1, paid // len(column_layers)) for paid, column_layers in layers
+        )
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many nodes each column has, with those without a value and ends."""
         sizes = []
         each = zip(self.layers, self.times, self.columns, strict=True)
-        for layers, times, (own, fine) in each:
+        for layers, times, (declared, fine) in each:
             once = sum(layers) + fine.nullable
-            sizes.append(once * times + grid.end_cells(own))
+            sizes.append(once * times + grid.end_cells(declared))
         return tuple(sizes)
 
     @property
@@ -128,16 +132,19 @@ class Trees:
     def ended(self) -> dict[int, Real]:
         """The columns whose ends are counted, by their places."""
         return {
-            j: own
-            for j, own in enumerate(self.schema.columns)
-            if isinstance(own, Real) and grid.end_cells(own)
+            j: declared
+            for j, declared in enumerate(self.schema.columns)
+            if isinstance(declared, Real) and grid.end_cells(declared)
         }
 
     def cells(self, frame: Any) -> Codes:
         """The fine cell of every value, (people, columns), and after these the ends of
         the columns that have them.
         """
-        ends = [grid.ends_of(own, frame[own.name]) for own in self.ended.values()]
+        ends = [
+            grid.ends_of(declared, frame[declared.name])
+            for declared in self.ended.values()
+        ]
         codes = np.stack([self._codes(column, frame) for column in self.fine.columns])
         return np.column_stack([codes.T, *ends]) if ends else codes.T
 
@@ -155,16 +162,16 @@ class Trees:
         """
         ends = dict(zip(self.ended, cells.T[len(self.fine.columns) :], strict=True))
         counts = []
-        for place, column in enumerate(self.fine.columns):
-            held = np.bincount(cells[:, place], weights, minlength=column.size)
-            leaves = torch.from_numpy(held.astype(np.int64, copy=False))
-            fan = grid.FAN if len(self.layers[place]) > 1 else column.levels
+        for index, column in enumerate(self.fine.columns):
+            cell_counts = np.bincount(cells[:, index], weights, minlength=column.size)
+            leaves = torch.from_numpy(cell_counts.astype(np.int64, copy=False))
+            fan = grid.FAN if len(self.layers[index]) > 1 else column.levels
             layers = layers_of(leaves[: column.levels], fan)
             missing = leaves[column.levels :]
-            counts += [*layers, missing] * self.times[place]
-            if place in ends:
-                size = grid.end_cells(self.ended[place])
-                at_ends = np.bincount(ends[place], minlength=size)
+            counts += [*layers, missing] * self.times[index]
+            if index in ends:
+                size = grid.end_cells(self.ended[index])
+                at_ends = np.bincount(ends[index], minlength=size)
                 counts.append(torch.from_numpy(at_ends[:size]))
         return torch.cat(counts)
 
@@ -238,14 +245,14 @@ class TreesRead:
         first = 0
         for group, nodes, sigma in zip(trees, sums, noise, strict=True):
             columns = range(first, first + len(group.columns))
-            own = {j - first: (also or {}).get(j, ()) for j in columns}
+            further_counts = {j - first: (also or {}).get(j, ()) for j in columns}
             reads.append(
                 cls.from_sums(
                     [group],
                     [nodes],
                     [sigma],
                     None,
-                    own,
+                    further_counts,
                 )
             )
             first += len(columns)
@@ -278,7 +285,7 @@ class TreesRead:
         from understudy.models.tables.fine_tables import Tree, fine_tables
 
         columns = [pair for group in trees for pair in group.columns]
-        is_tree = [grid.is_tree(own) for own, _ in columns]
+        is_tree = [grid.is_tree(declared) for declared, _ in columns]
         nodes = []
         deviations = []
         for group, summed, sigma in zip(trees, sums, noise, strict=True):
@@ -288,7 +295,7 @@ class TreesRead:
         each = list(zip(nodes, deviations, strict=True))
         total, sure = _total(each, is_tree, people)
         read = []
-        for j, (own, fine) in enumerate(columns):
+        for j, (declared, fine) in enumerate(columns):
             read.append(
                 Tree(
                     nodes[j].layers,
@@ -298,7 +305,7 @@ class TreesRead:
                     total,
                     sure,
                     ordered=is_tree[j],
-                    listed=grid.is_bought(own) and not is_tree[j],
+                    listed=grid.is_bought(declared) and not is_tree[j],
                     edges=torch.from_numpy(grid.cell_edges(fine)),
                     also=(also or {}).get(j, ()),
                 )
@@ -363,19 +370,19 @@ def levels_counted(
     counted = {}
     start = 0
     each = zip(levels.schema.columns, levels.groups, levels.sizes, strict=True)
-    for place, (column, group, size) in enumerate(each):
+    for index, (column, group, size) in enumerate(each):
         n_levels = size - column.nullable
-        own = slice(start, start + n_levels)
+        column_levels = slice(start, start + n_levels)
         start = start + size
-        is_heard = bool(deviations[own].isfinite().all())
+        is_heard = bool(deviations[column_levels].isfinite().all())
         if is_heard and grid.is_tree(column):
             cells = group[: len(group) - column.nullable]
             begins = np.searchsorted(cells, np.arange(n_levels + 1))
-            counted[place] = [
+            counted[index] = [
                 Counted(
                     torch.from_numpy(begins),
-                    counts[own].cpu(),
-                    deviations[own].cpu(),
+                    counts[column_levels].cpu(),
+                    deviations[column_levels].cpu(),
                 )
             ]
     return counted

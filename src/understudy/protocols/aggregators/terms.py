@@ -1,8 +1,8 @@
 """What all sides of a run of two aggregators share: settings, what follows from these,
 and how hosts are asked.
 
-The server, the first aggregator, says `Open` to the second, `BeginUploads` to the hosts with
-its key; batch by batch `Upload` to the hosts, `Take` and `Check` to the second;
+The server, the first aggregator, says `Open` to the second, `BeginUploads` to the hosts
+with its key; batch by batch `Upload` to the hosts, `Take` and `Check` to the second;
 `ReleaseSum` to it, once.
 """
 

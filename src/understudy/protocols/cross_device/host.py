@@ -163,8 +163,8 @@ class HostParty(Party):
 
     @abstractmethod
     def open(self, ask: Any) -> Hosting:
-        """Build what the settings say: the same from a fresh `BeginTraining` and from a saved
-        state.
+        """Build what the settings say: the same from a fresh `BeginTraining` and from a
+        saved state.
         """
 
     def check(self, ask: Any) -> None:

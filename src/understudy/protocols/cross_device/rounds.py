@@ -312,7 +312,9 @@ class Rounds(Run):
         return {}
 
     def opening(self) -> BeginTraining:
-        return BeginTraining(config=asdict(self.config), network=self.network.describe())
+        return BeginTraining(
+            config=asdict(self.config), network=self.network.describe()
+        )
 
     def plan_rounds(self) -> None:
         schedule = {

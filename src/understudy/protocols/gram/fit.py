@@ -47,12 +47,12 @@ from understudy.privacy.secure.counts import scaled
 from understudy.protocols.gram.forecast import expectation
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.settings import Config
-from understudy.protocols.gram.stages import Counts, Pairs, Threes
+from understudy.protocols.gram.stages import NoisyGram, Pairs, Threes
 from understudy.protocols.joint.measurements import Measurements
 
 
 @dataclass(frozen=True)
-class Measured(Counts):
+class MeasuredGram(NoisyGram):
     """The joint Gram matrix of all releases; what was released twice is the mean,
     weighted by 1/variance. `releases`: the (σ, moved cells) that ε is made of.
     `people`: their number where it is disclosed. `levels`: those that were bought, with
@@ -65,14 +65,14 @@ class Measured(Counts):
     kept: dict[str, Tensor] = field(default_factory=dict)
     present: Present | None = None
 
-    def among_both(self, layout: Layout) -> "Measured":
+    def among_both(self, layout: Layout) -> "MeasuredGram":
         """Of a union: the same of people at both holders (`models.tables.presence`)."""
         assert self.both is not None
         columns = [len(schema.columns) for schema in layout.groups]
         sizes = layout.sizes
         if self.levels is not None:
             sizes = self.levels.sizes
-        made = among_both(
+        shared_people = among_both(
             self.gram,
             self.loudness,
             [sizes[: columns[0]], sizes[columns[0] :]],
@@ -81,13 +81,13 @@ class Measured(Counts):
         )
         return replace(
             self,
-            gram=made.gram,
-            noise=made.noise,
-            measured=made.noise.isfinite(),
-            triples=[vars(one) for one in made.triples],
-            people=max(1, round(made.present.both)),
+            gram=shared_people.gram,
+            noise=shared_people.noise,
+            measured=shared_people.noise.isfinite(),
+            triples=[vars(one) for one in shared_people.triples],
+            people=max(1, round(shared_people.present.both)),
             both=None,
-            present=made.present,
+            present=shared_people.present,
         )
 
     @property
@@ -98,14 +98,14 @@ class Measured(Counts):
         return torch.where(self.measured, self.noise, torch.inf)
 
     @classmethod
-    def from_releases(cls, measurements: Measurements) -> "Measured":
+    def from_releases(cls, measurements: Measurements) -> "MeasuredGram":
         study: Any = measurements.study  # Gram, which chooses by this
         releases = [
             [scaled(measurements.noise(name), factor), cells]
             for name in measurements
             for factor, cells in study.spreads[name].moved
         ]
-        matrices = list[Counts]()
+        matrices = list[NoisyGram]()
         raw = dict[str, Tensor]()
         levels = None
         if "fine" in measurements:
@@ -113,7 +113,7 @@ class Measured(Counts):
             levels = study.levels(measurements)
             counts, spread = tables.diagonal(levels)
             only = torch.eye(len(counts), dtype=torch.bool)
-            matrices.append(Counts(counts.diag(), spread.diag(), only, []))
+            matrices.append(NoisyGram(counts.diag(), spread.diag(), only, []))
             raw |= tensors_of(
                 "fine",
                 torch.arange(study.layout.columns)[:, None],
@@ -144,7 +144,7 @@ class Measured(Counts):
         )
 
 
-def _mean(a: Counts, b: Counts) -> Counts:
+def _mean(a: NoisyGram, b: NoisyGram) -> NoisyGram:
     """Two measurements as one: where both were made their mean, weighted by
     1/variance.
     """
@@ -154,7 +154,7 @@ def _mean(a: Counts, b: Counts) -> Counts:
         both, torch.where(b.noise == 0, 1.0, weight), b.measured.double()
     )
     noise = torch.sqrt(((1 - weight) * a.noise) ** 2 + (weight * b.noise) ** 2)
-    return Counts(
+    return NoisyGram(
         (1 - weight) * a.gram + weight * b.gram,
         noise,
         a.measured | b.measured,
@@ -185,7 +185,7 @@ class Chooser:
     which pairs were counted, with all rules.
     """
 
-    def __init__(self, config: Config, layout: Layout, measured: Measured) -> None:
+    def __init__(self, config: Config, layout: Layout, measured: MeasuredGram) -> None:
         self.config = config
         if measured.both is not None:
             measured = measured.among_both(layout)
@@ -232,12 +232,12 @@ class Chooser:
 
     @cached_property
     def marginals(self) -> NoisyMarginals:
-        told = self.measured
+        released = self.measured
         return read_tables(
-            told.gram,
+            released.gram,
             self.sizes,
-            noise=told.loudness,
-            people=told.people,
+            noise=released.loudness,
+            people=released.people,
             ties=self.ties,
         )
 
@@ -250,9 +250,14 @@ class Chooser:
         target tell the most.
         """
         assert self.target is not None
-        told = (self.marginals, self.sizes, self.target, most)
         return strongest_triples(
-            *told, among=among.tolist(), noise=noise, besides=self.listed
+            self.marginals,
+            self.sizes,
+            self.target,
+            most,
+            among=among.tolist(),
+            noise=noise,
+            besides=self.listed,
         )
 
     def halves(self) -> Tensor:
@@ -266,15 +271,18 @@ class Chooser:
         stage = measurements.stage("threes")
         if not isinstance(stage, Threes):
             return torch.empty(0, 3, dtype=torch.int64)
-        told = (
+        sums, sums_noise = measurements["threes"]
+        chosen = strongest_threes(
             self.marginals,
             self.sizes,
             stage.upper,
-            *measurements["threes"],
+            sums,
+            sums_noise,
             self.measured.noise,
             most,
+            cells_noise=noise,
+            besides=self.listed,
         )
-        chosen = strongest_threes(*told, cells_noise=noise, besides=self.listed)
         self.listed += map(frozenset, chosen.tolist())
         return chosen
 
@@ -295,7 +303,7 @@ def fitted(
     look: Callable[..., None],
 ) -> tuple[GeneratorParts, int]:
     """The mixture of all that was released, and how many people there are."""
-    measured = Measured.from_releases(measurements)
+    measured = MeasuredGram.from_releases(measurements)
     record = measurements.record
     if measured.levels is not None:
         beside = measured.loudness.fill_diagonal_(torch.inf)
@@ -327,11 +335,11 @@ def fitted(
             [schema.names[column] for column in one["columns"]]
             for one in measured.triples
         ]
-        few = (
+        not_searched = (
             "not searched, for so few people: their part went to pairs with the target"
         )
         card["threes"] = (
-            names if isinstance(measurements.stage("threes"), Threes) else few
+            names if isinstance(measurements.stage("threes"), Threes) else not_searched
         )
     card |= Missed.from_counts(
         people * law, measured.gram, measured.loudness, codec.sizes
@@ -347,11 +355,15 @@ def fitted(
     if study.grid.partition != "rows":
         first = study.grid.one_each(study.schemas)
         card["owners"] = {
-            column: name for name, held in first.items() for column in held.names
+            column: name
+            for name, group_schema in first.items()
+            for column in group_schema.names
         }
-    own = codec if isinstance(codec, Levels) else None
+    bought_levels = codec if isinstance(codec, Levels) else None
     if measured.present is not None:
-        return _of_union(study, network.cpu(), measured.present, schema, own, card)
+        return _of_union(
+            study, network.cpu(), measured.present, schema, bought_levels, card
+        )
     epsilon = privacy.to_dict()["person"]["epsilon"]["outsider"]
     about = {"adjacency": privacy.adjacency, "epsilon": epsilon, "delta": privacy.delta}
     about |= {
@@ -364,7 +376,9 @@ def fitted(
     sizes = torch.tensor(codec.sizes, dtype=torch.int32)
     release = TableRelease.from_tensors(codec, measured.kept | {"sizes": sizes}, about)
     card["release"] = release.card
-    return GeneratorParts(network.cpu().eval(), schema, card, own, release), people
+    return GeneratorParts(
+        network.cpu().eval(), schema, card, bought_levels, release
+    ), people
 
 
 def _of_union(

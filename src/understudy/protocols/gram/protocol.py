@@ -514,11 +514,11 @@ class Gram(Study[TableRows]):
             return levels
         if name not in ("threes", "again") or not (self._chooses or self.searched):
             return {}
-        from understudy.protocols.gram.fit import Measured
+        from understudy.protocols.gram.fit import MeasuredGram
 
         layout = self.layout
         target = self.config.target
-        chooser = self.chooser(Measured.from_releases(measurements))
+        chooser = self.chooser(MeasuredGram.from_releases(measurements))
         if name == "threes":
             worth = self.is_searched(float(chooser.marginals.people), measurements)
             return {

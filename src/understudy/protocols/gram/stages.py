@@ -234,7 +234,7 @@ class FineTables(Stage[TableRows]):
 
 
 @dataclass(frozen=True)
-class Counts:
+class NoisyGram:
     """A released matrix (width, width), the deviation of its noise, 0 where none is,
     which cells were released, and three-way tables, each with its columns' numbers, its
     counts, and the deviation of their noise. `both`, of a union: the one-way tables
@@ -417,7 +417,7 @@ class Pairs(Multiplied[TableRows]):
         table = product[rows, columns].reshape([shape[axis] for axis in axes])
         return table.permute(*map(axes.index, range(3))).contiguous()
 
-    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Counts:
+    def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> NoisyGram:
         layout = self.layout
         width = sum(layout.widths)
         gram = torch.zeros(width, width, dtype=torch.int64)
@@ -435,7 +435,7 @@ class Pairs(Multiplied[TableRows]):
             key = self._table(n)
             tables.append({"columns": columns, "table": sums[key], "noise": noise[key]})
         both = (sums[_PRESENCE], noise[_PRESENCE]) if self.presence else None
-        return Counts(
+        return NoisyGram(
             mirrored(gram),
             mirrored(deviation),
             released | released.T,

@@ -302,17 +302,17 @@ def encrypted_products_of(
             f"{name}: counts of {people:,} people do not fit into {agree.bits} bits.",
             effect=Effect.NOTHING_CHARGED_OR_SENT,
         )
-    told = cut_as(fingerprint(agree.keys), agree.bits, agree.chunk) + about
-    own = told + cut_as(agree.cells)
+    common_context = cut_as(fingerprint(agree.keys), agree.bits, agree.chunk) + about
+    own_context = common_context + cut_as(agree.cells)
 
     def rows(start: int, stop: int) -> Bits:
-        made = vectors(start, stop)
-        if made.dtype != np.bool_:
+        bits = vectors(start, stop)
+        if bits.dtype != np.bool_:
             raise MessageError(
                 f"{name}: rows of 0/1 alone can be encrypted.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        return made
+        return bits
 
     met = {peer for one in turns for peer in one.peers}
     return EncryptedProducts(
@@ -322,8 +322,8 @@ def encrypted_products_of(
         own=grid.group_of(name),
         rooms={peer: rooms[groups[peer]] for peer in agree.keys if peer in met},
         event=price(product, agree.bits),
-        secret=hmac.digest(secret, b"understudy encrypted " + own, "sha256"),
-        public=hashlib.sha256(b"understudy public matrix " + told).digest(),
+        secret=hmac.digest(secret, b"understudy encrypted " + own_context, "sha256"),
+        public=hashlib.sha256(b"understudy public matrix " + common_context).digest(),
         rows=rows,
         turns=turns,
     )

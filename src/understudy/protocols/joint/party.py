@@ -328,7 +328,7 @@ class JointParty(Party):
         product: Product,
         vectors: Callable[[int, int], NDArray[Any]],
     ) -> "Products | EncryptedProducts":
-        told = (
+        arguments = (
             self.name,
             self.study.grid,
             session.agree,
@@ -339,11 +339,11 @@ class JointParty(Party):
             session.about,
         )
         if not self.study.encrypted:
-            return products_of(*told)
+            return products_of(*arguments)
         from understudy.protocols.joint.encrypted import encrypted_products_of
 
         assert self.pair is not None
-        return encrypted_products_of(*told, self.pair.secret)
+        return encrypted_products_of(*arguments, self.pair.secret)
 
     def _swap(
         self,
@@ -414,14 +414,14 @@ class JointParty(Party):
                     {"chosen": stage.choose(self.rows, noise, self.rng)}, receipt
                 )
             )
-        own = self.study.grid.group_of(self.name)
+        own_group = self.study.grid.group_of(self.name)
         parts = (stage.count(self.rows) if counted is None else counted) | stage.across(
             session.shares
         )
         due = {
             key: block.shape
             for key, block in stage.blocks.items()
-            if own in block.groups
+            if own_group in block.groups
         }
         if {key: tuple(part.shape) for key, part in parts.items()} != due:
             raise PrivacyError(
@@ -430,7 +430,7 @@ class JointParty(Party):
             )
         ring = session.ring
         released = dict[str, Tensor]()
-        for place, (key, block) in enumerate(stage.blocks.items()):
+        for index, (key, block) in enumerate(stage.blocks.items()):
             if key in due:
                 holders = [
                     one
@@ -442,7 +442,7 @@ class JointParty(Party):
                 )
                 lines = [session.channels[one] for one in holders if one != self.name]
                 released[key] = ring.signed(
-                    blind(ring.words(noisy), lines, ring, stream=place, about=about)
+                    blind(ring.words(noisy), lines, ring, stream=index, about=about)
                 )
         return said.Released(parts=Paid(released, receipt))
 

@@ -284,10 +284,12 @@ class NoiseAllocation:
             block: count / max(1, count - max_colluding)
             for block, count in shares.items()
         }
-        least = min(ratio[block] for block in +cells)
+        least_ratio = min(ratio[block] for block in +cells)
         # Two square roots: the same to the last bit on every machine, as a power need
         # not be.
-        factors = {block: math.sqrt(math.sqrt(least / r)) for block, r in ratio.items()}
+        factors = {
+            block: math.sqrt(math.sqrt(least_ratio / r)) for block, r in ratio.items()
+        }
         moved = Counter[float]()
         for block, count in (+cells).items():
             moved[factors[block]] += count
@@ -320,11 +322,13 @@ class NoiseAllocation:
         continuous noise that costs no more than what is paid for; σ counts as 3 at
         least, which costs less.
         """
-        own, agreed = self.moved[-1]
-        agreed_variance = max(scaled(noise, own) ** 2, SMOOTHING_VARIANCE)
-        found = math.sqrt(
+        agreed_factor, agreed = self.moved[-1]
+        agreed_variance = max(scaled(noise, agreed_factor) ** 2, SMOOTHING_VARIANCE)
+        needed_noise = math.sqrt(
             SMOOTHING_VARIANCE + (agreed_variance + SMOOTHING_VARIANCE) * cells / agreed
         )
-        factor = found / noise if noise else own * math.sqrt(cells / agreed)
-        factor = factor if cells > agreed else min(own, factor)
+        factor = (
+            needed_noise / noise if noise else agreed_factor * math.sqrt(cells / agreed)
+        )
+        factor = factor if cells > agreed else min(agreed_factor, factor)
         return NoiseAllocation(dict.fromkeys(self.factors, factor), self.moved)

@@ -162,7 +162,7 @@ def products_of(
     that its own multiplies with.
     """
     ring = Ring(agree.bits)
-    own = grid.group_of(name)
+    own_group = grid.group_of(name)
     step = step_of(product, grid, agree.chunk, ring)
     groups = {peer: groups_of(grid, name, peer) for peer in agree.keys if peer != name}
     cut = chunks_of(name, grid.groups, agree.cells, step, people)
@@ -173,7 +173,7 @@ def products_of(
     chunks = [chunk for chunk in chunks if chunk[2]]
     context = cut_as(agree.bits, agree.chunk, agree.cells) + about
     factors = dict[str, Factor]()
-    width = product.widths.get(own, 0)
+    width = product.widths.get(own_group, 0)
     for peer in agree.keys:
         if any(peer in peers for _, _, peers in chunks):
             seed = mask_seed(agree.seeds[peer], agree.keys, context)
@@ -181,7 +181,7 @@ def products_of(
             factors[peer] = Factor(
                 ring,
                 seed,
-                first=own < theirs,
+                first=own_group < theirs,
                 width=width,
                 peer_width=product.widths[theirs],
             )
@@ -189,8 +189,8 @@ def products_of(
     def rows(start: int, stop: int) -> Any:
         if start == stop:
             return np.zeros((0, width), dtype=np.bool_)
-        made = vectors(start, stop)
-        return made if made.dtype == np.bool_ else ring.words(made)
+        numbers = vectors(start, stop)
+        return numbers if numbers.dtype == np.bool_ else ring.words(numbers)
 
     return Products(ring, channels, factors, groups, rows, chunks)
 

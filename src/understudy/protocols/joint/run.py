@@ -109,7 +109,7 @@ def forecast(
     pays = (
         "this once, for all holders together" if once else "at the holder who has them"
     )
-    made = Forecast(
+    planned = Forecast(
         protocol=study.family,
         cut=study.grid.partition,
         budgets=budgets,
@@ -118,10 +118,10 @@ def forecast(
         disclosed=disclosed(study, budgets),
         person=f"A person pays {pays}.",
     )
-    made = replace(
-        made,
+    planned = replace(
+        planned,
         **study.foreseen(
-            Measurements(study, Record({name: {} for name in schemas}, noise)), made
+            Measurements(study, Record({name: {} for name in schemas}, noise)), planned
         ),
     )
     warnings = (
@@ -138,7 +138,7 @@ def forecast(
                 f"{name}: δ = {budget.delta:g} is not below 1/{people:,}. Choose a "
                 "smaller δ."
             )
-    return replace(made, warnings=(*warnings, *made.warnings))
+    return replace(planned, warnings=(*warnings, *planned.warnings))
 
 
 def _limited(budgets: Iterable[Budget]) -> list[Budget]:
@@ -228,7 +228,7 @@ def train(
         measurements, privacy, lambda *_: report(record.n_released), **more
     )
     report(len(study.releases) + 1)
-    told = {
+    card_fields = {
         "partition": study.grid.partition,
         "people": people,
         "noise": {name: measurements.noise(name) for name in measurements},
@@ -241,7 +241,7 @@ def train(
         _ended(measurements),
         privacy,
         left_out=away,
-        **told,
+        **card_fields,
     )
     return Outcome(replace(parts, card=card | dict(parts.card)), privacy, people)
 
@@ -286,10 +286,10 @@ def statement(measurements: Measurements, parties: Parties) -> PrivacyStatement:
 
 def _ended(measurements: Measurements) -> str:
     """How the releases ended, for a card."""
-    made = measurements.record.n_released
+    n_released = measurements.record.n_released
     due = len(measurements.study.releases)
     if measurements.record.ended:
-        return f"after {made} of {due} releases: {measurements.record.ended}"
+        return f"after {n_released} of {due} releases: {measurements.record.ended}"
     return "after the one release" if due == 1 else "after all releases"
 
 

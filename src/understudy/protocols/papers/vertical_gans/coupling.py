@@ -41,7 +41,7 @@ from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.noise import FastRng
 from understudy.protocols.core import Ask, Done, Keep, Message, Parties, Public, Reply
 from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.gram.fit import Measured
+from understudy.protocols.gram.fit import MeasuredGram
 from understudy.protocols.gram.protocol import Gram
 from understudy.protocols.gram.settings import Config as GramConfig
 from understudy.protocols.joint import messages as joint
@@ -177,7 +177,7 @@ def release_tables(
 class Coupling:
     def __init__(
         self,
-        measured: Measured,
+        measured: MeasuredGram,
         schemas: Mapping[str, Schema],
         *,
         weight: float,
@@ -202,7 +202,7 @@ class Coupling:
         resumed.
         """
         study = AcrossTables(config, server.schemas)
-        measured = Measured.from_releases(
+        measured = MeasuredGram.from_releases(
             Measurements(study, Record(**server.extra_state["measured"]))
         )
         tables = cast(dict[str, Schema], server.schemas)
