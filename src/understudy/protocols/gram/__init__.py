@@ -1,7 +1,9 @@
-"""Gram: all one- and two-way tables of the joint data are released once under noise,
-and a mixture is fitted to them.
+"""Gram: all 1-way and 2-way marginals of the joint data are released once under noise,
+and a mixture of products is fitted to them.
 
-`settings` is what it takes, `protocol` what is released and chosen, `stages` what is
-counted, `layout` the matrix as both sides see it, `fit` what the server makes of
-releases, `forecast` what a plan says.
+To read in this order: `settings`, what a user may choose; `protocol`, which stages a
+run has and what the server chooses between them; `pricing`, how ε is divided among
+them; `layout`, the Gram matrix as server and holders see it; `stages`, what a holder
+counts in each; `fit`, what the server makes of all releases (`models/tables` is the
+estimation); `forecast`, what a plan says before a run.
 """

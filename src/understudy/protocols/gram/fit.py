@@ -1,5 +1,11 @@
-"""What the server makes of gram's releases: all of them as one matrix, which pairs and
-tables to measure once more, and the mixture. All of it is free.
+"""What the server makes of gram's measurements. All of it is post-processing.
+
+1. `MeasuredGram` combines all releases into one matrix: cells that were measured twice
+   are averaged with weights 1/variance.
+2. `Chooser` estimates the marginals from it (`models.tables.noisy_tables`) and chooses
+   which pairs and 3-way marginals a further stage measures.
+3. `fit_measurements` fits the mixture of products (`models.tables.fit_gram`) and writes
+   into the card what the releases say of its quality.
 """
 
 from collections.abc import Callable
@@ -53,10 +59,13 @@ from understudy.protocols.joint.measurements import Measurements
 
 @dataclass(frozen=True)
 class MeasuredGram(NoisyGram):
-    """The joint Gram matrix of all releases; what was released twice is the mean,
-    weighted by 1/variance. `releases`: the (σ, moved cells) that ε is made of.
-    `people`: their number where it is disclosed. `levels`: those that were bought, with
-    fine tables as diagonal. `kept`: all counts as they came (`answers.release`).
+    """All releases as one Gram matrix; cells that were released twice are averaged with
+    weights 1/variance.
+
+    `releases`: the (σ, number of cells that a person moves) of which ε is composed.
+    `people`: their number, where it is disclosed. `levels`: the levels that were
+    bought, whose 1-way marginals come from the fine tables. `kept`: all counts as
+    released (`answers.release`). `present`: in a union, who is at one holder alone.
     """
 
     releases: list[list[float]]
@@ -66,7 +75,9 @@ class MeasuredGram(NoisyGram):
     present: Present | None = None
 
     def among_both(self, layout: Layout) -> "MeasuredGram":
-        """Of a union: the same of people at both holders (`models.tables.presence`)."""
+        """In a union: the measurements scaled to people at both holders
+        (`models.tables.presence`).
+        """
         assert self.both is not None
         columns = [len(schema.columns) for schema in layout.groups]
         sizes = layout.sizes
@@ -92,7 +103,7 @@ class MeasuredGram(NoisyGram):
 
     @property
     def loudness(self) -> Tensor:
-        """The noise of each cell as the fit takes it: infinite where nothing was
+        """The standard deviation of each cell's noise, infinite where nothing was
         released.
         """
         return torch.where(self.measured, self.noise, torch.inf)
@@ -145,8 +156,8 @@ class MeasuredGram(NoisyGram):
 
 
 def _mean(a: NoisyGram, b: NoisyGram) -> NoisyGram:
-    """Two measurements as one: where both were made their mean, weighted by
-    1/variance.
+    """Two measurements as one: their inverse-variance weighted mean, where both have a
+    cell.
     """
     both = a.measured & b.measured
     weight = a.noise**2 / (a.noise**2 + b.noise**2).clamp(min=1e-300)
@@ -164,9 +175,7 @@ def _mean(a: NoisyGram, b: NoisyGram) -> NoisyGram:
 
 
 def _kept_tables(triples: list[dict[str, Any]]) -> dict[str, Tensor]:
-    """Three-way tables as they were released, the axes of each in the order of its
-    columns.
-    """
+    """3-way marginals as released, with the axes of each in the order of columns."""
     order = [sorted(range(3), key=one["columns"].__getitem__) for one in triples]
     columns = [
         [one["columns"][axis] for axis in axes]
@@ -181,8 +190,8 @@ def _kept_tables(triples: list[dict[str, Any]]) -> dict[str, Tensor]:
 
 
 class Chooser:
-    """By what was released so far, and the settings of the fit. `codec`: levels on
-    which pairs were counted, with all rules.
+    """Chooses what to measure next, and fits, from the measurements so far. `codec`:
+    the levels on which pairs were counted, with all public rules.
     """
 
     def __init__(self, config: Config, layout: Layout, measured: MeasuredGram) -> None:
@@ -208,6 +217,7 @@ class Chooser:
         ]
 
     def fit(self, **more: Any) -> MixtureOfProducts:
+        """The mixture that is fitted to all measurements."""
         config = self.config
         measured = self.measured
         device = pick_device(self.config.device)
@@ -232,6 +242,7 @@ class Chooser:
 
     @cached_property
     def marginals(self) -> NoisyMarginals:
+        """1-way and 2-way marginals, estimated from the noisy matrix."""
         released = self.measured
         return read_tables(
             released.gram,
@@ -242,12 +253,12 @@ class Chooser:
         )
 
     def pairs(self, besides: Tensor, wanted: int) -> Tensor:
-        """So many of the strongest pairs of columns besides these, (n, 2)."""
+        """The `wanted` strongest pairs of columns, (n, 2), other than `besides`."""
         return strongest_pairs(self.marginals, wanted, besides=besides)
 
     def tables(self, among: Tensor, most: int, noise: float) -> Tensor:
-        """Among pairs of columns (n, 2) at most so many whose three-way tables with the
-        target tell the most.
+        """At most `most` of the pairs `among` (n, 2): those whose 3-way marginal with
+        the target tells most about it, given the `noise` of a cell.
         """
         assert self.target is not None
         return strongest_triples(
@@ -261,12 +272,12 @@ class Chooser:
         )
 
     def halves(self) -> Tensor:
-        """Which levels of each column are in its upper half."""
+        """Which levels of each column are in its upper half: (width,)."""
         return halves(self.marginals, self.sizes)
 
     def threes(self, measurements: Measurements, most: int, noise: float) -> Tensor:
-        """The columns, (n, 3), that go together beyond their pairs; `noise`: of a cell
-        of their tables.
+        """The triples of columns, (n, 3), that depend on each other beyond their pairs;
+        `noise`: that of a cell of their 3-way marginals.
         """
         stage = measurements.stage("threes")
         if not isinstance(stage, Threes):
@@ -296,13 +307,15 @@ _WORDS = {
 }
 
 
-def fitted(
+def fit_measurements(
     study: Any,
     measurements: Measurements,
     privacy: PrivacyStatement,
     look: Callable[..., None],
 ) -> tuple[GeneratorParts, int]:
-    """The mixture of all that was released, and how many people there are."""
+    """Fit the mixture to all measurements: the generator's parts, and how many people
+    there are.
+    """
     measured = MeasuredGram.from_releases(measurements)
     record = measurements.record
     if measured.levels is not None:
@@ -319,7 +332,7 @@ def fitted(
     network = chooser.fit(watch=look)
     codec = chooser.codec
     schema = chooser.codec.schema
-    # their number: disclosed by alignment, or what the noisy one-way tables say
+    # disclosed by alignment, or else the noisy 1-way marginals' total
     counted = max(1, round(float(measured.gram.diagonal().sum()) / len(schema.columns)))
     people = counted if measured.people is None else measured.people
     seen = all_that_was_counted(measured.gram, measured.loudness, codec.sizes)
@@ -389,8 +402,9 @@ def _of_union(
     levels: Levels | None,
     card: dict[str, Any],
 ) -> tuple[GeneratorParts, int]:
-    """The same of all whom either holder has, from the mixture of people at both. The
-    noisy tables are of several populations, and are not kept with it.
+    """The generator's parts for a union: people of either holder, from the mixture of
+    people at both. The noisy tables are of several populations, so they are not kept
+    for questions.
     """
     groups = study.layout.groups
     holders = [

@@ -1,9 +1,9 @@
-"""What a joint Gram matrix will be, before anything is asked: its releases, and what
-can be told by them.
+"""What a plan says of a gram run before it: which stages it has, the noise and the
+error of their cells, how many levels to expect, time and memory.
 
 Guarantee: reads no row.
-Edges: levels that are bought follow from what will be released; here stands what the
-rule gives for so many people.
+Edges: bought levels depend on what will be released; a plan says how many the rule
+gives for so many people.
 """
 
 import math

@@ -1,9 +1,12 @@
-"""The joint Gram matrix as server and holders see it alike: its columns and their
-levels, its blocks, and what is marked of it for a release.
+"""The joint Gram matrix as server and holders both see it: its columns and their
+levels, its blocks, and which cells a release measures.
 
 Holders with the same columns are a group (`data.grid`). A block of the matrix belongs
-to two groups, or twice to one: a sum of parts, one of every holder in them. Over rows
-there is one block, in a vertical partition each has one holder or two.
+to two groups, or twice to one, and is a sum of parts from every holder in them. A
+horizontal partition has one block; in a vertical one each block has one holder or two.
+
+Guarantee: `marked_in` says how many cells of a block one person moves; prices rest on
+it. Levels, pairs and tables that a server names are checked here before they are used.
 """
 
 import math
@@ -38,14 +41,15 @@ from understudy.models.tables.merged_levels import (
 from understudy.models.tables.trees import Trees, named_runs
 from understudy.privacy.secure.counts import movable
 
-WIDEST = 8192  # levels of all columns together
+# levels of all columns together: a matrix of that width has 67 million cells, 512 MiB
+WIDEST = 8192
 Names = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a three-way table is counted: its block, and of each of its columns the
-    group and the number in it.
+    """Where a 3-way marginal is counted: its block, and each column as (group, number
+    within the group).
     """
 
     block: Block
@@ -63,13 +67,12 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """`announced`: the schemas as all were told them. `fine`: the share of the budget
-    for fine tables, which are released first where levels are to be chosen
-    (`data.encoding.fine`). `levels`: those that were chosen; before that, and without
-    it, they are as declared. `runs`: where numbers without bounds are, by what was
-    released before all (`data.encoding.fine`); before that they may be anywhere.
-    `union`: of two groups whose people are those whom either has, each person's
-    presence is one more coordinate of the product (`presence_moved`).
+    """`announced`: every holder's public schema. `fine`: the share of the budget for
+    fine tables; above 0, they are released first where levels have to be chosen.
+    `levels`: the chosen levels, or None while they are as declared. `runs`: the ranges
+    of numbers without declared bounds, once "reach" has found them
+    (`data.encoding.fine`). `union`: people of either of two groups count, and each
+    person's presence is one more coordinate of the product (`presence_moved`).
     """
 
     announced: Mapping[str, Schema]
@@ -80,7 +83,7 @@ class Layout:
 
     @cached_property
     def schemas(self) -> Mapping[str, Schema]:
-        """With bounds in every column: those that were found, or the widest."""
+        """The schemas with bounds in every column: those found, or the widest."""
         if self.unbounded and not self.fine:
             raise self.unbounded[0].error(
                 "has no bounds. Declare low and high, or let them be found (`fine` "
@@ -93,7 +96,7 @@ class Layout:
 
     @cached_property
     def unbounded(self) -> list[Binned]:
-        """The columns of which no bounds are declared."""
+        """The columns without declared bounds."""
         schemas = self.grid.one_each(self.announced).values()
         return [
             column for one in schemas for column in one.columns if is_unbounded(column)
@@ -118,12 +121,12 @@ class Layout:
 
     @cached_property
     def buys(self) -> bool:
-        """Whether levels are bought, by a first release of fine tables."""
+        """Whether part of the budget buys levels, by a first release of fine tables."""
         return is_worth_buying(self.joint.columns, self.fine)
 
     @cached_property
     def trees(self) -> tuple[Trees, ...]:
-        """What is counted of each group's columns for the fine tables."""
+        """The hierarchical histograms of each group's columns."""
         fine = fine_schema(self.joint)
         unbounded = bool(self.unbounded)
         # How finely any column is cut depends on all of them together, so on those
@@ -140,9 +143,7 @@ class Layout:
 
     @cached_property
     def tops(self) -> dict[int, Trees]:
-        """What is counted of each group's columns without bounds, of the groups that
-        have some: their public cells.
-        """
+        """The public cells over all numbers, for groups with columns without bounds."""
         groups = enumerate(self.grid.one_each(self.announced).values())
         public_cells = {
             g: tuple(reach(c) for c in schema.columns if is_unbounded(c))
@@ -157,8 +158,8 @@ class Layout:
         }
 
     def on_runs(self, runs: Any) -> "Layout":
-        """The same where numbers without bounds lie in these runs of their public cells
-        (`named_runs`).
+        """The layout when numbers without bounds lie in these runs of their public
+        cells (`named_runs`).
         """
         return replace(
             self,
@@ -175,7 +176,7 @@ class Layout:
 
     @cached_property
     def group_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """The same group by group."""
+        """The levels of each column, group by group."""
         sizes = iter(self.sizes)
         return tuple(tuple(islice(sizes, count)) for count in self._columns)
 
@@ -186,7 +187,9 @@ class Layout:
 
     @property
     def product_widths(self) -> tuple[int, ...]:
-        """The same with the coordinate of presence, where there is one."""
+        """The length of a group's vectors in a product: with the coordinate of
+        presence, where there is one.
+        """
         return tuple(width + self.union for width in self.widths)
 
     @property
@@ -201,8 +204,8 @@ class Layout:
         return self.columns + 1 if self.union else 0
 
     def on_levels(self, groups: Any) -> "Layout":
-        """The same with levels of all columns, told as the level of every fine cell, by
-        column number.
+        """The layout on levels that the server chose, given as the level of every fine
+        cell, by column number.
         Edges: levels that do not fit the schema, or are too many → MessageError.
         """
         columns = self.joint.columns
@@ -242,9 +245,7 @@ class Layout:
         return replace(self, levels=levels)
 
     def check_width(self) -> None:
-        """Refuse a matrix that no machine would fit: declared levels are as many as
-        they are, bought ones are few.
-        """
+        """Refuse a matrix too wide to be fitted: more than `WIDEST` levels."""
         bought = [
             column for column in self.joint.columns if self.buys and is_bought(column)
         ]
@@ -264,12 +265,12 @@ class Layout:
                 effect=Effect.NOTHING_READ_OR_CHARGED,
             )
 
-    # What is marked of it: columns (the diagonal) and pairs of columns, (m, m), upper
-    # triangle
+    # Marks say which marginals a release measures: (m, m), columns on the diagonal,
+    # pairs of columns in the upper triangle
 
     def all_pairs(self, *, across: bool = False) -> Tensor:
-        """All columns and all their pairs, or the pairs `across` groups alone. After
-        fine tables of the columns it is the pairs alone, unless there are none.
+        """Marks of all columns and pairs, or of the pairs `across` groups alone. After
+        fine tables, which have the 1-way marginals, only pairs are marked, if any.
         """
         group = torch.repeat_interleave(torch.tensor(self._columns))
         return ((group[:, None] != group) | (not across)).triu(
@@ -314,8 +315,8 @@ class Layout:
         return marks
 
     def marked_in(self, block: Block, marks: Tensor) -> int:
-        """How many columns and pairs of a block are marked: so many of its cells a
-        person moves.
+        """How many columns and pairs of a block are marked. A person has one level of
+        each column, so this is how many of its cells a person moves, each by 1.
         """
         rows, columns = (
             slice(self._starts[group], self._starts[group + 1]) for group in block
@@ -323,8 +324,8 @@ class Layout:
         return int(marks[rows, columns].sum())
 
     def cells(self, block: Block, marks: Tensor) -> Tensor:
-        """Which cells of the block are marked, (rows, columns). Within a group: the
-        upper triangle.
+        """The cells of the marked marginals in a block, (rows, columns); within a group
+        those of the upper triangle.
         """
         rows, columns = (
             torch.repeat_interleave(torch.tensor(self.group_sizes[group]))
@@ -344,8 +345,8 @@ class Layout:
     # Three-way tables
 
     def tables_beside(self, target: str) -> Tensor:
-        """The pairs of columns, (n, 2), the lower first, that are with the target in no
-        more than two groups.
+        """The pairs of columns, (n, 2), the lower first, that together with the target
+        are in no more than two groups: those whose 3-way marginal can be counted.
         """
         index = self.joint.names.index(target)
         group = torch.repeat_interleave(torch.tensor(self._columns))
@@ -359,8 +360,8 @@ class Layout:
     def named_tables(
         self, chosen: Any, max_tables: int, target: str | None = None
     ) -> tuple[Names, ...]:
-        """The three-way tables of these columns, (n, 3), in rising order; or of pairs
-        of them, (n, 2), and `target`.
+        """Check 3-way marginals that a server named: columns (n, 3) in rising order, or
+        pairs (n, 2) to which the `target` is added.
         Edges: more than `max_tables`, one twice, columns of three groups, or too many
         cells → MessageError.
         """
@@ -400,7 +401,7 @@ class Layout:
         return tuple(names)
 
     def place(self, names: Sequence[str]) -> Place | None:
-        """Where the three-way table of these columns is counted; None where they are of
+        """Where the 3-way marginal of these columns is counted; None where they are in
         three groups, or unknown.
         """
         every = (
@@ -415,7 +416,7 @@ class Layout:
         return Place((groups[0], groups[-1]), tuple(positions[name] for name in names))
 
     def shape_of(self, place: Place) -> tuple[int, ...]:
-        """The levels along each axis of a three-way table."""
+        """The shape of a 3-way marginal."""
         return tuple(self.group_sizes[group][number] for group, number in place.columns)
 
     @cached_property

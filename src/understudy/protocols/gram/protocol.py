@@ -1,30 +1,36 @@
-"""Gram: holders measure all two-way tables of their joint data once, privately, and a
-generator is fitted to them.
+"""Gram: holders measure all 1-way and 2-way marginals of their joint data once, under
+noise, and a generator is fitted to them.
 
-The Gram matrix G = Σ x xᵀ of one-hot rows x holds every one-way table (on its diagonal)
-and every two-way table, across holders too. In a horizontal partition it adds up; in a
-vertical one its blocks are products X_iᵀX_k; over a grid (`data.grid`) sums of such. It
-is released once, under whole-number noise, and a mixture is fitted to it for free
-(`models/tables/fit_gram.py`).
+**What is measured.** The Gram matrix G = Σ x xᵀ over people of their one-hot rows x:
+the 1-way marginals are on its diagonal, all 2-way marginals beside it, those across
+holders too. In a horizontal partition G adds up; in a vertical one its blocks are
+products X_iᵀX_k; over a grid (`data.grid`) they are sums of products.
+
+**With which noise.** Every released cell gets discrete Gaussian noise of one σ for each
+stage (`joint.pricing.CellPricing`). A person moves one cell by 1 for each column and
+each pair of columns that a stage measures; σ follows from the budget and that number.
+What a stage costs is agreed on before the server chooses what it measures.
+
+**How the fit works.** A mixture of products is fitted to all measurements by gradient
+descent (`models/tables/fit_gram.py`). That is post-processing and costs nothing.
 
 Sources: the measurements of McKenna, Miklau, Sheldon, "Winning the NIST contest" (JPC
 2021), all pairs at once; products by Beaver 1991 and sums by Bonawitz et al. 2017
-(`privacy/secure/sums.py`), noise by Canonne, Kamath, Steinke
-2020. The protocol that joins them is our own.
+(`privacy/secure/sums.py`), noise by Canonne, Kamath, Steinke 2020. The protocol that
+joins them is our own.
 
 Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in one price,
 against the server, against any party, and against an outsider. Each party's ledger is
 charged that whole price; a person pays it once.
-Edges: the server deals the masks of products, so where columns are split it must not
-pool what it knows with a holder, unless products are "encrypted"; in a horizontal
-partition it may, with up to `max_colluding` of them. docs/secure_products.md says who
-sees what.
+Edges: the server deals the masks of products. So in a vertical partition it must not
+pool what it knows with a holder, unless products are "encrypted"; in a horizontal one
+it may, with up to `max_colluding` of them. docs/secure_products.md says who sees what.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -36,7 +42,7 @@ from understudy.data.encoding.codec import Levels
 from understudy.data.encoding.fine import may_spike
 from understudy.data.schema import Block, Grid
 from understudy.ground.errors import ConfigError, Effect, MessageError
-from understudy.models.tables.merged_levels import level_count, most_bins
+from understudy.models.tables.merged_levels import most_bins
 from understudy.models.tables.ordered_counts import Counted
 from understudy.models.tables.spikes import chosen_spikes, named_spikes
 from understudy.models.tables.trees import Trees, TreesRead, levels_counted, runs_of
@@ -45,22 +51,18 @@ from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core.union import check_two, expected_made_up
 from understudy.protocols.gram.layout import Layout, Names
+from understudy.protocols.gram.pricing import GramPricing
 from understudy.protocols.gram.settings import (
-    AGAIN,
-    LEAST_FINE,
     MANY_COLUMNS,
-    SEARCH,
     SEARCHED,
     SHOWN,
     SPIKES,
-    STRONGEST,
-    again_share,
 )
 from understudy.protocols.gram.settings import Config as Config
 from understudy.protocols.gram.stages import FineTables, Pairs, TableRows, Threes
 from understudy.protocols.joint import run
 from understudy.protocols.joint.measurements import Measurements
-from understudy.protocols.joint.pricing import BlockSpec, CellPricing, NoiseAllocation
+from understudy.protocols.joint.pricing import BlockSpec, NoiseAllocation
 from understudy.protocols.joint.stage import (
     Holding,
     Product,
@@ -70,84 +72,28 @@ from understudy.protocols.joint.stage import (
     expect,
 )
 
-MOST_COLUMNS = 64  # among which three are searched
-# places of a union for a person at both, where nobody says how many these are: noise
-# is divided by their number, and its root hardly differs from a half to an eighth
-_PLACES = 4
+MOST_COLUMNS = 64  # among which three-way effects are searched: 41,664 sums
 # noise beyond so many σ would wrap around: once in e^2048; digits may have so many
 # times as much
 _FAR = 64
 _MORE = 32
 
 
-@dataclass(frozen=True)
-class GramPricing(CellPricing):
-    """Each release's share of the budget: of the fine tables, of all pairs, and of some
-    once more. `bins`: the most of a column, where levels are chosen of declared bins
-    alone: people enough for all of these need no such choice.
-    """
-
-    config: Config = field(default_factory=Config)
-    buys: bool = False
-    again: bool = False
-    searches: bool = False
-    bins: int = 0
-    union: bool = False
-
-    def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
-        config = self.config
-        known_people = people or config.public_people
-        if self.union and people is not None:
-            known_people = config.public_people or max(1, people // _PLACES)
-        fine = config.fine
-        first_pass_share = config.first_pass_share
-        if first_pass_share is None:
-            others = config.target or config.triples or self.searches
-            first_pass_share = 1 - (AGAIN if others else STRONGEST)
-        if known_people is not None and config.private:
-            # of all pairs, with that part of the budget
-            noise = self.noise_within(budget, self._split(first_pass_share, fine))[
-                -1 - self.again - self.searches
-            ]
-            if self.bins and level_count(known_people, noise) >= self.bins:
-                fine = LEAST_FINE
-            if (
-                config.first_pass_share is None
-                and config.target is not None
-                and self.again
-            ):
-                first_pass_share = 1 - again_share(
-                    known_people, noise * first_pass_share**0.5
-                )
-        return self._split(first_pass_share, fine)
-
-    def _split(self, first_pass_share: float, fine: float) -> list[float]:
-        pairs = [first_pass_share, 1 - first_pass_share] if self.again else [1.0]
-        if self.searches:
-            pairs[1:] = [
-                (1 - first_pass_share) * SEARCH,
-                (1 - first_pass_share) * (1 - SEARCH),
-            ]
-        if not self.buys:
-            return pairs
-        # All that is counted of single columns has the same noise.
-        costs = [
-            math.fsum(cells / factor**2 for factor, cells in moved)
-            for moved in self.moved[: -len(pairs)]
-        ]
-        return [
-            *(fine * cost / math.fsum(costs) for cost in costs),
-            *((1 - fine) * share for share in pairs),
-        ]
-
-
 class Gram(Study[TableRows]):
-    """Over rows, columns or a grid. "reach": where numbers without bounds are, in
-    public cells of all numbers. "fine": tables by which, and by nothing else, levels
-    are chosen where they are bought (`data.encoding.fine`). "pairs": on these levels,
-    and digits of numbers that many share (`spiky`). "threes": by which tables of any
-    three columns are found. "again": pairs with a `target`, the strongest, and
-    three-way tables, at a price fixed before the choice.
+    """One run of gram, in a horizontal, vertical or hybrid partition. Its stages, of
+    which a run has those that its schemas and settings need:
+
+        reach   counts of public cells over all numbers, for columns without declared
+                bounds: where their numbers are
+        fine    hierarchical histograms of all columns (`data.encoding.fine`), from
+                which alone levels are chosen where none are declared
+        pairs   all 2-way marginals on these levels, 1-way marginals where there was no
+                "fine", and digits of atoms, numbers that many share (`spiky`)
+        threes  a signed sum for every three columns, by which effects of three columns
+                are found that no pair shows
+        again   a second measurement of the strongest pairs or of those with the target,
+                and 3-way marginals; their number, and so the price, is fixed before the
+                server chooses them
     """
 
     family: ClassVar[str] = "gram"
@@ -168,7 +114,7 @@ class Gram(Study[TableRows]):
         "alignment",
     )
     lasting: ClassVar[tuple[str, ...]] = ("fine", "pairs")
-    # only the pairs of columns that are with different groups
+    # whether only pairs of columns of different groups are measured
     across: ClassVar[bool] = False
 
     def __init__(self, config: Config, schemas: Mapping[str, Any]) -> None:
@@ -275,10 +221,10 @@ class Gram(Study[TableRows]):
 
     @cached_property
     def spreads(self) -> dict[str, NoiseAllocation]:
-        """The noise of each release, by what is public. Pairs that are measured again
-        all have the same noise, and three-way tables with them: the price is agreed on
-        before some are chosen, and with noise by block it would depend on how many of
-        them lie across holders.
+        """How each release's noise is spread over its blocks, from public numbers.
+        Pairs and 3-way marginals that are measured again all have the same noise. The
+        price is agreed on before they are chosen, and with noise by block it would
+        depend on how many of them lie across holders.
         Edges: nothing to release, or more to refine than there are pairs → ConfigError.
         """
         layout = self.layout
@@ -383,73 +329,85 @@ class Gram(Study[TableRows]):
         noise: float,
         before: Mapping[str, Stage[TableRows]],
     ) -> Stage[TableRows]:
-        spread = self.spreads[name]
-        layout = self.layout
         if name == "reach":
             expect(terms)
-            return FineTables(layout, spread, reach=True)
+            return FineTables(self.layout, self.spreads[name], reach=True)
         if name == "fine":
-            expect(terms, *(["runs"] if layout.unbounded else []))
-            return FineTables(
-                layout.on_runs(terms["runs"]) if layout.unbounded else layout, spread
-            )
+            return self._fine_stage(terms)
         if name == "pairs":
-            expect(
-                terms,
-                *(["groups"] if layout.buys else []),
-                *(["spikes"] if self.spiky else []),
-            )
-            if layout.buys:
-                fine = before["fine"]
-                assert isinstance(fine, FineTables)
-                layout = fine.layout.on_levels(terms["groups"])
-            spikes = named_spikes(layout.trees, terms["spikes"]) if self.spiky else ()
-            tables = () if self.second else self.config.triples
-            loud = spread.in_place(
-                sum(atoms.shape[0] for atoms in spikes), noise
-            ).factors[0, 0]
-            stage = Pairs(
-                layout,
-                layout.all_pairs(across=self.across),
-                tables,
-                spread,
-                spikes=spikes,
-                loud=loud,
-            )
-            self.pricing.check(
-                [*self.releases].index(name),
-                stage.blocks,
-                noise,
-                self.grid,
-                len(self.schemas),
-            )
-            return stage
+            return self._pairs_stage(terms, noise, before)
         first = before["pairs"]
         assert isinstance(first, Pairs)
-        layout = first.layout
-        target = self.config.target
-        tables = self.config.triples
         if name == "threes":
-            expect(terms, "upper")
-            if (
-                self.config.searched_triples is None
-                and isinstance(terms["upper"], Tensor)
-                and not len(terms["upper"])
-            ):
-                return self._second_pass(
-                    name,
-                    noise,
-                    layout,
-                    layout.marked(layout.pairs_with(target), layout.columns - 1),
-                )
-            return Threes(layout, terms["upper"], self._spread(name, noise))
-        expect(
-            terms,
-            *(["pairs", "tables"] if self._chooses else []),
-            *(["threes"] if self.searched else []),
+            return self._threes_stage(terms, noise, first.layout)
+        return self._again_stage(terms, noise, first.layout)
+
+    def _fine_stage(self, terms: Terms) -> FineTables:
+        """Hierarchical histograms of all columns, within the bounds that were found."""
+        layout = self.layout
+        if layout.unbounded:
+            expect(terms, "runs")
+            layout = layout.on_runs(terms["runs"])
+        else:
+            expect(terms)
+        return FineTables(layout, self.spreads["fine"])
+
+    def _pairs_stage(
+        self, terms: Terms, noise: float, before: Mapping[str, Stage[TableRows]]
+    ) -> Pairs:
+        """All pairs, on the levels that the server chose."""
+        layout = self.layout
+        spread = self.spreads["pairs"]
+        names = {"groups": layout.buys, "spikes": self.spiky}
+        expect(terms, *(name for name, is_due in names.items() if is_due))
+        if layout.buys:
+            fine = before["fine"]
+            assert isinstance(fine, FineTables)
+            layout = fine.layout.on_levels(terms["groups"])
+        spikes = named_spikes(layout.trees, terms["spikes"]) if self.spiky else ()
+        n_digits = sum(atoms.shape[0] for atoms in spikes)
+        stage = Pairs(
+            layout,
+            layout.all_pairs(across=self.across),
+            () if self.second else self.config.triples,
+            spread,
+            spikes=spikes,
+            loud=spread.in_place(n_digits, noise).factors[0, 0],
         )
+        release = [*self.releases].index("pairs")
+        parties = len(self.schemas)
+        self.pricing.check(release, stage.blocks, noise, self.grid, parties)
+        return stage
+
+    def _threes_stage(
+        self, terms: Terms, noise: float, layout: Layout
+    ) -> Stage[TableRows]:
+        """The search for three-way effects, or, where the server finds people too few
+        for it, the pairs with the target once more at the same price.
+        """
+        expect(terms, "upper")
+        upper = terms["upper"]
+        is_skipped = isinstance(upper, Tensor) and not len(upper)
+        if self.config.searched_triples is None and is_skipped:
+            pairs = layout.pairs_with(self.config.target)
+            marks = layout.marked(pairs, layout.columns - 1)
+            return self._second_pass("threes", noise, layout, marks)
+        return Threes(layout, upper, self._spread("threes", noise))
+
+    def _again_stage(self, terms: Terms, noise: float, layout: Layout) -> Pairs:
+        """Some pairs a second time, and three-way marginals, as the server chose them
+        within the numbers that were agreed on.
+        """
+        target = self.config.target
+        names = {
+            "pairs": self._chooses,
+            "tables": self._chooses,
+            "threes": self.searched > 0,
+        }
+        expect(terms, *(name for name, is_due in names.items() if is_due))
         pairs = terms["pairs"] if self._chooses else layout.pairs_with(target)
         marks = layout.marked(pairs, self.twice, target)
+        tables = self.config.triples
         if self.searched:
             tables += layout.named_tables(terms["threes"], self.searched)
         if self.most_triples and target is not None:
@@ -465,13 +423,9 @@ class Gram(Study[TableRows]):
                 "a three-way table was named twice.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        return self._second_pass(
-            name,
-            noise,
-            layout,
-            marks if len(pairs) or tables else layout.all_pairs(),
-            tables,
-        )
+        if not len(pairs) and not tables:
+            marks = layout.all_pairs()
+        return self._second_pass("again", noise, layout, marks, tables)
 
     def _second_pass(
         self,
@@ -481,7 +435,9 @@ class Gram(Study[TableRows]):
         marks: Tensor,
         tables: tuple[Names, ...] = (),
     ) -> Pairs:
-        """These pairs and tables, at the price that was agreed on for that release."""
+        """These pairs and tables, with the noise at which they cost what was agreed on
+        for this release, however many they are.
+        """
         spread = self.spreads[name].in_place(int(marks.sum()) + len(tables), noise)
         return Pairs(layout, marks, tables, spread, again=True)
 
@@ -542,8 +498,8 @@ class Gram(Study[TableRows]):
         return terms | {"pairs": pairs, "tables": tables}
 
     def is_searched(self, people: float, measurements: Measurements) -> bool:
-        """Whether three-way tables are, among so many people: where it was asked for,
-        or may show an effect.
+        """Whether three-way effects are searched among so many people: where a setting
+        asks for it, or noise would let an effect be seen.
         """
         least = (
             0.0
@@ -553,7 +509,7 @@ class Gram(Study[TableRows]):
         return self.searched > 0 and people >= SHOWN * least
 
     def fine_tables(self, measurements: Measurements) -> TreesRead:
-        """What the trees of all columns say."""
+        """Consistent histograms of all columns, from the noisy trees."""
         tables: TreesRead = measurements.once(
             "fine tables", lambda: self._read_trees(measurements)
         )
@@ -564,8 +520,9 @@ class Gram(Study[TableRows]):
         measurements: Measurements,
         also: Mapping[int, Sequence[Counted]] | None = None,
     ) -> TreesRead:
-        """The same, by what else was counted, too. Of a union each holder's trees are
-        of its own people, and `people` are about those at both.
+        """The histograms, from the trees and from further counts (`also`). In a union
+        each holder's trees are of its own people, and `people` is the estimated number
+        of those at both.
         """
         trees = self.within(measurements).trees
         sums, noise = measurements["fine"]
@@ -576,7 +533,7 @@ class Gram(Study[TableRows]):
         return TreesRead.from_sums(trees, sums, noise, measurements.record.people, also)
 
     def _about_in_union(self, measurements: Measurements) -> float:
-        """About how many people a union has, without those who were made up."""
+        """The estimated number of people in a union, without the padding."""
         budgets = [stated["budget"] for stated in measurements.record.begun.values()]
         limited = [Budget(**budget) for budget in budgets if budget is not None]
         return (measurements.record.people or 0) - expected_made_up(limited)
@@ -588,8 +545,8 @@ class Gram(Study[TableRows]):
         counts: Tensor,
         deviations: Tensor,
     ) -> Levels:
-        """The same levels, and where people are in each, by what pairs say of levels,
-        too: (width,).
+        """The same levels with the distribution of people within each, estimated anew
+        from the trees and from what the pairs say of each level (width,).
         """
         also = levels_counted(levels, counts, deviations)
         read = self._read_trees(measurements, also)
@@ -610,13 +567,15 @@ class Gram(Study[TableRows]):
         )
 
     def within(self, measurements: Measurements) -> Layout:
-        """The layout with the bounds that were found."""
+        """The layout with the bounds that "reach" found."""
         fine = measurements.stage("fine")
         assert isinstance(fine, FineTables)
         return fine.layout
 
     def levels(self, measurements: Measurements) -> Levels:
-        """Those that the fine tables, and the noise of a pair's cells, allow."""
+        """The levels on which pairs are measured: as fine as the fine tables and the
+        noise of a pair's cells allow.
+        """
         return self.fine_tables(measurements).levels(
             self.within(measurements).joint, self.loudest(measurements, "pairs")
         )
@@ -645,7 +604,7 @@ class Gram(Study[TableRows]):
         }
 
     def _spread(self, name: str, noise: float) -> NoiseAllocation:
-        """As agreed on; of sums of three, so many in place of pairs."""
+        """The spread as agreed on; for "threes", over all sums of three columns."""
         agreed = self.spreads[name]
         return (
             agreed.in_place(math.comb(self.layout.columns, 3), noise)
@@ -654,9 +613,7 @@ class Gram(Study[TableRows]):
         )
 
     def chooser(self, measured: Any) -> Any:
-        """What names pairs and tables by what was released, and fits: the server's
-        alone.
-        """
+        """The server's object that chooses pairs and tables from releases, and fits."""
         from understudy.protocols.gram.fit import Chooser
 
         return Chooser(self.config, self.layout, measured)
@@ -673,9 +630,9 @@ class Gram(Study[TableRows]):
         look: Callable[..., None],
         **more: Any,
     ) -> Any:
-        from understudy.protocols.gram.fit import fitted
+        from understudy.protocols.gram.fit import fit_measurements
 
-        return fitted(self, measurements, privacy, look)
+        return fit_measurements(self, measurements, privacy, look)
 
     def foreseen(self, ahead: Measurements, forecast: Any) -> dict[str, Any]:
         from understudy.protocols.gram.forecast import foreseen

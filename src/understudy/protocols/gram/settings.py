@@ -1,5 +1,5 @@
-"""The settings of gram: declared once, told to every holder, and checked alike by all
-of them.
+"""The settings of gram: declared once, announced to every holder, and checked in the
+same way by all of them.
 """
 
 import math
@@ -23,13 +23,14 @@ from understudy.protocols.core import settings as usual
 # of the budget, for fine tables: towards 0 and 1 noise grows without end
 LEAST_FINE = 0.02
 MOST_FINE = 0.9
-# three-way tables with the target, where so many people or more are public
+# how many three-way tables with the target are chosen, where at least `_MANY` people
+# are public: they make that release noisier, which costs few people more than it tells
 _CHOSEN = 4
 _MANY = 10_000
 SEARCHED = 8  # three-way tables at most, where a search is the default
 SEARCH = 0.2  # of the part for pairs once more, for that search
-# people for each that a search's noise is of: an effect of a tenth is four deviations,
-# or it is not made
+# people for each unit of a search's σ: below, an effect of a tenth is less than four
+# deviations, and no search is made
 SHOWN = 40.0
 SPIKES = 0.04  # of what pairs cost, for the digits of numbers that many share
 # of the pairs' budget, for what is measured after all pairs; for the strongest alone
@@ -37,7 +38,8 @@ AGAIN = 0.2
 STRONGEST = 0.1  # joint/strongest.csv: .15 costs the average of credit 7 %
 MANY_COLUMNS = 10  # of which the strongest pairs, as many, are measured twice
 _MOST_AGAIN = 0.9
-# that share is so much over the root of how many deviations of the noise the people are
+# the second measurement's share is `_FEW` · √(σ / people), between `AGAIN` and
+# `_MOST_AGAIN` (`again_share`)
 _FEW = 4.0
 
 

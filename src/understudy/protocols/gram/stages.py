@@ -1,25 +1,30 @@
-"""The releases of gram, and a holder's rows for them: fine tables of all columns, the
-joint Gram matrix, a sum of every three columns, and some pairs of the matrix once more
-with three-way tables.
+"""The stages of gram, each one noisy release, and a holder's rows as they are counted.
 
-Over rows the matrix Σ x xᵀ of one-hot rows adds up, across columns its blocks are
-products X_gᵀX_h. A three-way table of one group's columns is counted by its holders. Of
-three columns in two groups a holder of two forms one column of them, of all pairs of
-their levels, and multiplies its 0/1 rows with the third column of a holder of the other
-group. All such tables of a run go in one product, of which each table's cells alone are
-released.
+- `FineTables`: hierarchical histograms of all columns.
+- `Pairs`: cells of the joint Gram matrix, all pairs of columns or some once more, with
+  3-way marginals and the digits of atoms.
+- `Threes`: one signed sum for every three columns.
 
-Over a union each holder has rows of some people alone. In the products a person whom it
-does not have is a zero row, and one whom it has carries a last coordinate of 1: so what
-lies across holders is counted over people at both, and the product holds their number
-and their one-way tables as well. What lies within a holder is counted over all of its
-own people.
+*Over rows* the matrix Σ x xᵀ of one-hot rows x adds up over holders. *Across columns*
+its blocks are secure products X_gᵀX_h. A 3-way marginal of one group's columns is
+counted by its holders. Of three columns in two groups, the holder of two of them forms
+one column of all pairs of their levels, and multiplies its 0/1 rows with the third
+column at a holder of the other group. All such tables of a run go in one product, of
+which only the cells of each table are released.
 
-Guarantee: a person moves one cell by 1 for every column, pair of columns and three-way
-table that is marked, for every layer of every column's tree, and for each digit
+*Over a union* each holder has rows of some people only. In products a person whom it
+lacks is a zero row, and one whom it has carries a last coordinate of 1. So blocks
+across holders are counted over people at both, and the product also holds their number
+and their 1-way marginals. Blocks within a holder are counted over all of its own
+people.
+
+Noise: the engine adds a discrete Gaussian to every cell; σ is `spread`'s factor of a
+block times the σ of the release.
+Guarantee: a person moves one cell by 1 for every column, pair of columns and 3-way
+marginal that is marked, for every layer of every column's tree, and for each digit
 (`models.tables.spikes`); and every sum of three by 1. Of a union a person at both moves
-`Layout.presence_moved` further cells by 1. Which levels, cells, halves,
-pairs and tables a server chose does not change that.
+`Layout.presence_moved` further cells by 1. Which levels, cells, halves, pairs and
+tables a server chose does not change that.
 """
 
 import math
@@ -59,18 +64,19 @@ from understudy.protocols.joint.stage import (
 if TYPE_CHECKING:
     from understudy.data.table import Table
 
-_PRESENCE = "presence"  # the block of those at both holders of a union
-# that are looked at together: sums of so many signs are exact in float32
+_PRESENCE = "presence"  # the block of people at both holders of a union
+# rows in a batch: sums of so many signs are exact in float32 (below 2²⁴)
 _ROWS = 1 << 18
 
 
 class TableRows:
-    """Rows in the common order, counted in batches that add up. What is held, and
-    whatever is multiplied, is encoded here, before anything is charged: SchemaError
-    where a row does not fit. Of a long one its cells are held then, in a byte or two
-    each; one that is only counted is encoded at each count anew, and any where bounds
-    were found since.
-    Edges: rows of a long table that fit no more, or a person who comes twice →
+    """A holder's table, encoded as levels and counted in batches that add up.
+
+    A table that fits in memory, and whatever enters a product, is encoded when the run
+    begins, before anything is charged: SchemaError where a row does not fit the schema.
+    Its cells are then kept, in a byte or two each. A long table that is only counted is
+    encoded anew at each count. So is any table once "reach" has found bounds.
+    Edges: rows of a long table that no longer fit, or a person who comes twice →
     PartyError, which names neither.
     """
 
@@ -83,21 +89,21 @@ class TableRows:
     ) -> None:
         self._table = table
         self.group = group
-        # of a union: the places of its rows, rising, and which row each is of
+        # of a union: the sorted positions of its people, and the row of each
         self._rows_by_place: tuple[NDArray[Any], NDArray[Any]] | None = None
         if in_union is not None:
             order = np.argsort(in_union)
             self._rows_by_place = in_union[order], order
-        # Of bought levels the fine cell of every value, and ends where they are counted
-        # (`Trees.cells`).
+        # where levels are bought: the fine cell of every value, and its end where ends
+        # are counted (`Trees.cells`)
         self._held: tuple[Trees | None, Codes] | None = None
         if not table.long:
             self._cells(layout.tops.get(group) or self._trees(layout))
         self._counted: tuple[Layout, Tensor] | None = None
 
     def codes(self, layout: Layout, start: int, stop: int) -> Codes:
-        """The level of every cell of these people, (people, columns): of rows that are
-        held.
+        """The level of every value of people `start` to `stop`, (people, columns), of a
+        table that is kept encoded.
         """
         return self._on_levels(self._cells(self._trees(layout))[start:stop], layout)
 
@@ -108,8 +114,9 @@ class TableRows:
         stop: int,
         expand: Callable[[Codes], Bits],
     ) -> Bits:
-        """The vectors of these people of the run, `expand` of their codes: (people,
-        width). Of a union, zero rows where this holder does not have the person.
+        """The vectors that enter a secure product: `expand` of the codes of people
+        `start` to `stop`, (people, width). In a union, zero rows for people whom this
+        holder does not have.
         """
         if self._rows_by_place is None:
             return expand(self.codes(layout, start, stop))
@@ -122,8 +129,8 @@ class TableRows:
         return rows
 
     def matrix(self, layout: Layout) -> Tensor:
-        """Σ x xᵀ over one-hot rows: counted once on the same levels, however many
-        releases are made of it.
+        """Σ x xᵀ over one-hot rows x, exact. It is counted once for given levels and
+        kept for later releases.
         """
         if self._counted is None or self._counted[0].levels is not layout.levels:
             sizes = layout.group_sizes[self.group]
@@ -134,19 +141,21 @@ class TableRows:
         return self._counted[1]
 
     def code_batches(self, layout: Layout) -> Iterator[Codes]:
-        """The level of every cell, in parts whose counts are to be added up."""
+        """The level of every value, batch by batch."""
         for cells in self.cell_batches(self._trees(layout)):
             yield self._on_levels(cells, layout)
 
     def cell_batches(self, trees: Trees | None) -> Iterator[Codes]:
-        """The cell of every value in these trees, or as it is declared, likewise."""
+        """The leaf of every value in these trees, or its declared level, batch by
+        batch.
+        """
         if self._held is None:
             return self.batches(lambda some: self._encode(some, trees))
         cells = self._cells(trees)
         return (cells[start : start + _ROWS] for start in range(0, len(cells), _ROWS))
 
     def batches(self, encode: Callable[[Any], NDArray[Any]]) -> Iterator[NDArray[Any]]:
-        """What `encode` makes of all rows, likewise."""
+        """`encode` of all rows, batch by batch."""
         whole = [] if self._held is None else [self._table.encoded(encode)]
         try:
             yield from whole or map(encode, self._table.code_batches())
@@ -160,7 +169,7 @@ class TableRows:
         return layout.trees[self.group] if layout.buys else None
 
     def _cells(self, trees: Trees | None) -> Codes:
-        """Of rows that are held: encoded once for the same cells."""
+        """The leaves of a table that is kept encoded; encoded again for new bounds."""
         if self._held is None or _schema_of(self._held[0]) != _schema_of(trees):
             sizes = Codec(self._table.schema).sizes if trees is None else trees.sizes
             dtype = np.min_scalar_type(max(sizes))
@@ -191,9 +200,10 @@ def _schema_of(trees: Trees | None) -> Schema | None:
 
 @dataclass(frozen=True, eq=False)
 class FineTables(Stage[TableRows]):
-    """The trees of all columns, by which levels are chosen (`trees`): of each group all
-    nodes in a row. `reach`: before them, the public cells of columns without bounds
-    (`data.encoding.fine`).
+    """Hierarchical histograms (Hay et al., VLDB 2010): one block for each group, with
+    the counts of all nodes of all its columns' trees side by side. Levels are chosen
+    from them. `reach`: instead the public cells over all numbers, of columns without
+    declared bounds (`data.encoding.fine`).
     """
 
     layout: Layout
@@ -202,7 +212,7 @@ class FineTables(Stage[TableRows]):
 
     @cached_property
     def trees(self) -> Mapping[int, Trees]:
-        """By group."""
+        """The trees of each group."""
         return self.layout.tops if self.reach else dict(enumerate(self.layout.trees))
 
     @cached_property
@@ -229,17 +239,19 @@ class FineTables(Stage[TableRows]):
     def read(
         self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
     ) -> tuple[list[Tensor], list[float]]:
-        """Every group's nodes, and the deviation of their noise."""
+        """The noisy nodes of each group, and the standard deviation of their noise."""
         return [sums[key] for key in self.blocks], [noise[key] for key in self.blocks]
 
 
 @dataclass(frozen=True)
 class NoisyGram:
-    """A released matrix (width, width), the deviation of its noise, 0 where none is,
-    which cells were released, and three-way tables, each with its columns' numbers, its
-    counts, and the deviation of their noise. `both`, of a union: the one-way tables
-    among people at both holders, last how many these are (width + 1,), and the
-    deviation of their noise.
+    """A release of cells of the Gram matrix.
+
+    `gram`: the noisy counts (width, width), symmetric. `noise`: the standard deviation
+    of each, 0 where exact. `measured`: which cells were released. `triples`: 3-way
+    marginals, each with the numbers of its `columns`, its `table` of noisy counts, and
+    their `noise`. `both`, in a union: the 1-way marginals among people at both holders,
+    with their number last, (width + 1,), and the standard deviation of their noise.
     """
 
     gram: Tensor
@@ -251,9 +263,10 @@ class NoisyGram:
 
 @dataclass(frozen=True, eq=False)
 class Pairs(Multiplied[TableRows]):
-    """Columns and pairs of columns that are `wanted` (m, m), three-way `tables`, and
-    digits of `spikes`, under `loud` times the noise. `again`: after all pairs were. A
-    block holds its marked cells, of a group the upper triangle.
+    """1-way and 2-way marginals of the columns and pairs that are `wanted` (m, m), the
+    3-way marginals `tables`, and the digits of atoms (`spikes`), the last under `loud`
+    times the noise. A block holds only its marked cells; within a group those of the
+    upper triangle. `again`: a second measurement, after all pairs.
     """
 
     layout: Layout
@@ -266,7 +279,7 @@ class Pairs(Multiplied[TableRows]):
 
     @cached_property
     def marks(self) -> dict[Block, Tensor]:
-        """Which cells of each block are released, of those that have any."""
+        """Which cells of each block are released, for blocks that have any."""
         layout = self.layout
         marks = {}
         for block in layout.grid.blocks:
@@ -276,7 +289,7 @@ class Pairs(Multiplied[TableRows]):
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """Where each three-way table is counted."""
+        """The block and columns of each 3-way marginal."""
         places = [self.layout.place(names) for names in self.tables]
         return tuple(place for place in places if place is not None)
 
@@ -319,7 +332,7 @@ class Pairs(Multiplied[TableRows]):
 
     @property
     def presence(self) -> bool:
-        """Whether who is at both holders is counted here."""
+        """Whether people at both holders of a union are counted in this stage."""
         return self.layout.union and not self.again
 
     @cached_property
@@ -407,7 +420,7 @@ class Pairs(Multiplied[TableRows]):
         return parts
 
     def _triple_in(self, product: Tensor, n: int) -> Tensor:
-        """A three-way table across two groups, cut out of the product of all."""
+        """A 3-way marginal across two groups, cut out of the product of all of them."""
         place = self.places[n]
         one, other = place.block
         rows = self._table_spans(one)[n]
@@ -443,17 +456,17 @@ class Pairs(Multiplied[TableRows]):
             both=both,
         )
 
-    # Three-way tables across groups: a group's rows for the product of all of them, and
-    # where each table is in it
+    # 3-way marginals across groups: a group's rows for the product of all of them, and
+    # which part of the product each table is
 
     def _table_rows(self, codes: Codes, group: int) -> Bits:
-        """Of each table the pair of levels, or the level, as 0/1."""
+        """One-hot rows of every table's level, or pair of levels, side by side."""
         sizes = self._table_sizes(group)
         columns = []
         for n in sizes:
             place = self.places[n]
-            own = [place.columns[axis][1] for axis in place.axes(group)]
-            levels = tuple(codes[:, column] for column in own)
+            local_columns = [place.columns[axis][1] for axis in place.axes(group)]
+            levels = tuple(codes[:, column] for column in local_columns)
             shape = self._table_shape(n, group)
             columns.append(np.ravel_multi_index(levels, shape))
         return one_hot(np.stack(columns, axis=1), list(sizes.values()))
@@ -467,7 +480,7 @@ class Pairs(Multiplied[TableRows]):
         return tuple(shape[axis] for axis in place.axes(group))
 
     def _table_sizes(self, group: int) -> dict[int, int]:
-        """How many levels, or pairs of them, the group's part of each table has."""
+        """How many levels, or pairs of levels, the group's side of each table has."""
         sizes = {}
         for n, place in enumerate(self.places):
             if place.across and group in place.block:
@@ -485,10 +498,11 @@ class Pairs(Multiplied[TableRows]):
 
 @dataclass(frozen=True, eq=False)
 class Threes(Stage[TableRows]):
-    """One sum of every three columns, Σ s·s·s over people, of signs by two halves of
-    each column's levels: by it those are found that go together beyond their pairs
-    (`models.tables.strongest`). `upper`: which levels of all columns, one after the
-    other, are in their column's upper half.
+    """One sum Σ s_a·s_b·s_c over people for every three columns a, b, c. The sign s of
+    a column says in which half of its levels a person is. A person moves each sum by 1.
+    From these sums the server finds triples that depend on each other beyond their
+    pairs (`models.tables.strongest`). `upper`: which levels, of all columns side by
+    side, are in their column's upper half.
     """
 
     layout: Layout
@@ -528,5 +542,5 @@ class Threes(Stage[TableRows]):
     def read(
         self, sums: Mapping[str, Tensor], noise: Mapping[str, float]
     ) -> tuple[Tensor, float]:
-        """The sums, and the deviation of their noise."""
+        """The noisy sums, and the standard deviation of their noise."""
         return sums["threes"], noise["threes"]

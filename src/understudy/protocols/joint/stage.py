@@ -1,19 +1,28 @@
-"""What a family of joint releases says of itself: a study, and its stages.
+"""The interface that a family of joint releases implements: a `Study` and its `Stage`s.
 
-A *stage* is one release: blocks of sums over people, Σ v_h v_kᵀ or Σ v, of whole-number
-vectors whose norm is bounded whatever the server chose. It is public, and the same
-object at the server and at every holder: which blocks there are and by how much a
-person moves each (`blocks`), how rows become sums and vectors at a holder (`count`,
-`vectors`, `across`), and what noisy sums say (`read`). A *study* says which stages a
-run has, what each costs, and what the server chooses for the next one by what was
-released (`terms`).
+**What is measured.** A stage is one release. It consists of blocks, and a block is a
+sum over people: Σ v, or Σ v_g v_hᵀ for two groups g and h of holders, where v is a
+vector of whole numbers that a holder computes from one person's rows. `blocks` declares
+each block's shape and its sensitivity, the largest L2 distance by which adding or
+removing one person moves it. `count` computes a holder's own sums. Where two groups
+hold different columns of the same people, `vectors` gives the rows that a secure
+product multiplies, and `across` cuts blocks out of a holder's share of that product.
 
-Neither knows of keys, messages, ledgers or noise that is drawn: `party` and `server`
-see to that.
+**With which noise.** A stage draws none. The study's `pricing` divides the budget among
+the stages and says which σ each block has. Every holder of a block adds a discrete
+Gaussian share, so that σ remains against `max_colluding` holders who subtract theirs.
 
-Guarantee: that a person moves a block by no more than its `sensitivity` is the stage's
-own promise, and all that a price rests on besides. It must hold for every row and for
-all terms that the study accepts.
+**What happens to it.** `read` converts the noisy sums to the family's own units. From
+these measurements, and nothing else, the study chooses the `terms` of the next stage
+and at the end fits a model (`fit`). Both are post-processing.
+
+A stage is public, and both sides build the same one from the study's settings and the
+terms. Neither class knows of keys, messages or ledgers: the engine compares terms among
+holders, charges the ledger, counts, adds noise and masks, in this order (`party`,
+`server`).
+
+Guarantee: the price rests on one promise of the stage: a person moves each block by at
+most its `sensitivity`, for every row and for all terms that the study accepts.
 """
 
 import hashlib
@@ -47,16 +56,17 @@ from understudy.protocols.joint.pricing import (
 if TYPE_CHECKING:
     from understudy.data.table import Table
 
-Terms = dict[str, Any]  # what the server chose for a stage: plain values and tensors
-# of products: by the stage that made them, and by two groups
+# the round parameters that the server chose for a stage: plain values and tensors
+Terms = dict[str, Any]
+# a holder's shares of secure products: by the stage that made them, and by two groups
 Shares = Mapping[str, Mapping[Groups, Tensor]]
-R = TypeVar("R")  # a holder's rows, as its family sees them
+R = TypeVar("R")  # the type in which a family keeps a holder's rows
 
 
 @dataclass(frozen=True)
 class Product:
-    """Vectors of the same people that groups of holders multiply: how long each group's
-    are, and who with whom.
+    """A secure product Σ v_g v_hᵀ over the people whom groups of holders share:
+    `widths`, the length of each group's vectors, and `pairs`, which groups multiply.
     """
 
     widths: Mapping[int, int]
@@ -69,57 +79,58 @@ class Product:
 
 
 class Stage(ABC, Generic[R]):
-    """One release. See the module."""
+    """One noisy release of sums over people (see the module)."""
 
     @property
     @abstractmethod
     def blocks(self) -> Mapping[str, BlockSpec]:
-        """What is released, by names of the stage's own; whoever is in a block's groups
-        has a part in it.
+        """The blocks that are released, by name, each with its shape and sensitivity.
+        The holders in a block's groups add up their parts of it.
         """
 
     @property
     def product(self) -> Product | None:
-        """What holders multiply before this release, if anything. It is kept: a later
-        stage may read it again.
+        """The secure product that holders compute before this release, if any. Its
+        shares are kept, so a later stage can use them without a second product.
         """
         return None
 
     @abstractmethod
     def count(self, rows: R) -> dict[str, Tensor]:
-        """This holder's sums, int64, of every block that its group is in alone. Sums of
-        parts of the rows add up.
+        """This holder's exact sums, int64, of every block within its own group; noise
+        is added afterwards. Counts of parts of the rows must add up to the count of
+        all.
         """
 
     def across(self, shares: Shares) -> dict[str, Tensor]:
-        """This holder's parts of the blocks of two groups, from its shares of products:
-        Σ v_g v_hᵀ, g below h. By default all of the last product, where there was one.
+        """This holder's parts of the blocks of two groups, from its additive shares of
+        Σ v_g v_hᵀ, g < h. The default takes all of the last product, if there was one.
         """
         last = [*shares.values()][-1] if self.product is not None else {}
         return {block_name(groups): part for groups, part in last.items()}
 
     @abstractmethod
     def read(self, sums: Mapping[str, Tensor], noise: Mapping[str, float]) -> Any:
-        """What was released, in units of its own. `noise`: the deviation in each block,
-        beside a diagonal.
+        """The noisy sums in the family's own units. `noise`: the standard deviation of
+        each block's noise (of cells off a block's `diagonal`, which have √2 times it).
         """
 
 
 class Multiplied(Stage[R]):
-    """A stage for which holders of the same people multiply, where its `product` says
-    so.
+    """A stage with blocks across columns of different holders: its `product` is
+    computed on shares, so that no holder sees another's vectors.
     """
 
     @abstractmethod
     def vectors(self, rows: R, start: int, stop: int) -> NDArray[Any]:
-        """Of these people, in the common order, the vectors of the product: whole
-        numbers, or 0/1 as booleans.
+        """The vectors of people `start` to `stop` in the common order: whole numbers,
+        or 0/1 as booleans, (people, width).
         """
 
 
 class Choice(Stage[R]):
-    """A stage without sums: every holder chooses by itself, by a mechanism that is
-    priced as the study says.
+    """A stage without sums: each holder chooses something by a private mechanism of its
+    own (the exponential mechanism, say), which the study's `pricing` pays for.
     """
 
     blocks: ClassVar[Mapping[str, BlockSpec]] = {}
@@ -129,21 +140,23 @@ class Choice(Stage[R]):
 
     @abstractmethod
     def choose(self, rows: R, noise: float, rng: Rng) -> Value:
-        """What this holder chooses. It has been paid for."""
+        """This holder's choice. The ledger is charged before this is called."""
 
     def read(self, sums: Mapping[str, Any], noise: Mapping[str, float]) -> Any:
-        """What each holder chose, by its name."""
+        """The choices, by holder."""
         return sums
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What a holder has: its name and its rows, the shared people where columns are
-    split, and a generator. `aligned`: the table (or the roster, `data.kinds`) of the
-    shared people in the common order; None in a horizontal partition. `drawing`: of a
-    session. What draws among rows draws by it, when it counts: the same ones under the
-    same masks, whatever state the party is put back to. `in_union`: of a union, where
-    each row's person is among all people; the rows are then all that the holder has.
+    """What the engine gives a family at one holder.
+
+    `aligned`: in a vertical partition the table (or the roster, `data.kinds`) of the
+    shared people in the common order; None in a horizontal one. `drawing`: makes the
+    generator for sampling among rows while counting. It is fixed for a session, so a
+    party that is restored samples the same rows under the same masks. `in_union`: with
+    `alignment = "union"` the position of each row's person among all people; `rows` are
+    then all that the holder has.
     """
 
     name: str
@@ -154,15 +167,15 @@ class Holding:
 
     @property
     def places(self) -> NDArray[Any]:
-        """Where the shared people of a roster are among those who have rows."""
+        """The positions of a roster's shared people among those who have rows."""
         from understudy.data.kinds import places
 
         assert self.aligned is not None
         return places(self.aligned)
 
 
-# Of products between holders: nothing proves that what a holder puts in is what rows
-# may hold.
+# What a privacy statement lists as not guarded against. Products between holders come
+# without a proof that a holder's input is a vector that rows can have.
 _DEPARTING = (
     "rows against a party that departs from the protocol: numbers that no row has let "
     "one person move released counts by more than their noise is for"
@@ -181,63 +194,64 @@ ENCRYPTED = (_DEPARTING,)
 
 
 class Study(ABC, Generic[R]):
-    """One per family, and one object per run on either side: what follows from its
-    settings and all schemas. `least`: without so many releases nothing can be fitted,
-    so that who goes away before them ends the run. `lasting`: the stages that later
-    ones look at, by `before` or by the products that were made for them. Of all others
-    a holder keeps nothing once they are released. `any_kind`: rows may be of every kind
-    (`data.kinds`), not tables alone.
+    """One run of a family: its stages in order, their price, and the fit. The server
+    and every holder build the same object from the settings and all schemas.
+
+    `least`: how many releases a fit needs; a party that leaves earlier ends the run.
+    `lasting`: stages that later ones use (`before`, or shares of their products); a
+    holder forgets all others once they are released. `any_kind`: rows may be of any
+    kind (`data.kinds`), not tables alone.
     """
 
     family: ClassVar[str]
-    settings: ClassVar[type[Any]]  # its Config: the same checks at both sides
-    settled: ClassVar[tuple[str, ...]]  # the settings that what is released depends on
+    settings: ClassVar[type[Any]]  # the family's Config, checked at both sides
+    settled: ClassVar[tuple[str, ...]]  # settings that a holder holds the server to
     least: int = 1
     lasting: ClassVar[tuple[str, ...]] = ()
     any_kind: ClassVar[bool] = False
 
     def __init__(self, config: Any, schemas: Mapping[str, Any]) -> None:
-        """Edges: what cannot be measured → ConfigError or SchemaError, before anything
-        is charged.
+        """Edges: settings or schemas that cannot be measured → ConfigError or
+        SchemaError, before anything is charged.
         """
         self.config = config
         self.schemas = schemas
 
     @classmethod
     def schema_of(cls, told: dict[str, Any]) -> Any:
-        """A schema as it was told."""
+        """The schema that a message announces."""
         from understudy.data.kinds import schema_from
 
         return schema_from(told) if cls.any_kind else Schema.from_dict(told)
 
     @classmethod
     def roster(cls, rows: Any) -> Any:
-        """What of a holder's rows is aligned: a table itself, or who has them."""
+        """What alignment matches: a table itself, or the roster of who has rows."""
         from understudy.data.kinds import kind_of
 
         return kind_of(rows.schema).roster(rows, several=True) if cls.any_kind else rows
 
     def told_settings(self) -> dict[str, Any]:
-        """The settings, as all holders are told them."""
+        """The settings as they are announced to all holders."""
         return asdict(self.config)
 
     @property
     def grid(self) -> Grid:
-        """Who holds the same columns: one group in a horizontal partition, else
-        several, whose people are aligned.
+        """Holders grouped by the columns they have: one group in a horizontal
+        partition, several in a vertical or hybrid one, whose people are aligned.
         """
         return Grid((tuple(self.schemas),))
 
     @property
     def union(self) -> bool:
-        """Whether people are those whom any holder has, and not those whom all have."""
+        """Whether people of any holder count, and not only those whom all share."""
         alignment = getattr(self.config, "alignment", INTERSECTION)
         return len(self.grid.groups) > 1 and alignment == UNION
 
     @property
     def encrypted(self) -> bool:
-        """Whether products are made of encrypted rows, and not of masks that are
-        dealt.
+        """Whether products are computed under encryption (LWE), and not with one-time
+        masks from a trusted dealer.
         """
         return len(self.grid.groups) > 1 and (
             getattr(self.config, "products", "dealt") == "encrypted"
@@ -245,12 +259,12 @@ class Study(ABC, Generic[R]):
 
     @property
     def max_answers(self) -> int:
-        """In how many answers under encryption a person may be, over all stages."""
+        """In how many encrypted answers one person may be, over all stages."""
         return 0
 
     @property
     def answers(self) -> list[DpEvent]:
-        """What these cost at most."""
+        """The privacy events of these, at most."""
         if not self.encrypted:
             return []
         from understudy.privacy.secure.lwe import dearest_answer
@@ -258,9 +272,7 @@ class Study(ABC, Generic[R]):
         return [dearest_answer()] * self.max_answers
 
     def check_bits(self, bits: int) -> None:
-        """Refuse counts that products cannot be made of: of 32 or 64 bits where masks
-        are dealt.
-        """
+        """Refuse word sizes that a product cannot have: dealt masks need 32 or 64."""
         Ring(bits)
         if not self.encrypted and bits not in (32, 64):
             raise MessageError(
@@ -269,8 +281,8 @@ class Study(ABC, Generic[R]):
             )
 
     def needed(self, budget: Budget, people: int | None) -> list[float]:
-        """The noise of every release that this budget needs, beside what lengths and
-        answers under encryption cost.
+        """The least noise of every release with which the run stays within this budget,
+        after the price of a union's lengths and of encrypted answers.
         """
         if self.union:
             from understudy.protocols.core.union import without_lengths
@@ -281,7 +293,7 @@ class Study(ABC, Generic[R]):
         return self.pricing.needed(budget, people)
 
     def lengths(self, budgets: Iterable[Budget]) -> Spend:
-        """What the lengths of a union cost holders with these budgets."""
+        """The price of disclosing a union's padded lengths, at these budgets."""
         if not self.union or not self.config.private:
             return {}
         from understudy.protocols.core.union import lengths_event
@@ -289,9 +301,10 @@ class Study(ABC, Generic[R]):
         return flatten(lengths_event([*budgets]))
 
     def composition(self) -> dict[str, Any]:
-        """How the price is to be read (`PriceTerms`): holders of columns share their
-        people, and one release is theirs together; so it is in a horizontal partition
-        where a person may be with several holders, who are all charged for that.
+        """How prices of several holders compose (`PriceTerms`). In a vertical partition
+        holders share their people and make one release together, so a person pays its
+        price once. The same holds in a horizontal partition where a person may be with
+        several holders, each of whom is charged the whole price.
         """
         from understudy.data.kinds import protected_unit
 
@@ -311,64 +324,63 @@ class Study(ABC, Generic[R]):
     @property
     @abstractmethod
     def releases(self) -> Mapping[str, str]:
-        """The stages in their order, by name, with what a ledger says of each. No two
-        are called alike.
-        """
+        """The stages in order: unique names, each with words for its ledger entry."""
 
     @property
     @abstractmethod
     def pricing(self) -> Pricing:
-        """What each release costs, and its noise."""
+        """What each release costs, and which noise its blocks get."""
 
     @abstractmethod
     def rows(self, holding: Holding) -> R:
-        """A holder's rows. Edges: what cannot be counted is refused here; what takes
-        long may wait for a count.
+        """A holder's rows, prepared for counting. Edges: rows that cannot be counted
+        are refused here, before anything is charged; slow work may wait for `count`.
         """
 
     @abstractmethod
     def stage(
         self, name: str, terms: Terms, noise: float, before: Mapping[str, Stage[R]]
     ) -> Stage[R]:
-        """The stage of this name and these terms, which were checked. `before`: those
-        of `lasting` that were released.
+        """Build a stage from its name and terms, at the server and at every holder.
+        `before`: the stages of `lasting` that were released. A holder trusts no terms:
+        the stage checks all that its sensitivity depends on.
         Edges: terms that are not what the stage needs → MessageError or ConfigError,
         and nothing is charged.
         """
 
     def terms(self, name: str, measurements: Any) -> Terms:
-        """What the server chooses for this stage, by what was released
-        (`measurements.Measurements`) and by nothing else.
+        """What the server chooses for this stage, from earlier releases alone
+        (`measurements.Measurements`): post-processing.
         """
         return {}
 
     def check_fit(self, **more: Any) -> None:
-        """Refuse, before anything is paid for, what the fit would refuse; `more`: what
-        else it takes.
+        """Refuse what `fit` would refuse, before anything is charged; `more`: its other
+        arguments.
         """
 
     @abstractmethod
     def fit(
         self, measurements: Any, privacy: Any, look: Callable[..., None], **more: Any
     ) -> tuple[Any, int]:
-        """What is fitted to the releases (`generators.parts`), with what its card says
-        of it besides what all say; and how many people there are. `look`: called now
-        and then.
+        """Fit a generator or classifier to the measurements: its parts
+        (`generators.parts`) with the family's own entries for the card, and how many
+        people there are. `look`: called now and then, so that a run can be stopped.
         """
 
     def foreseen(self, ahead: Any, said: Any) -> dict[str, Any]:
-        """Further fields of a forecast, `ahead` being `Measurements` of which nothing
-        was released yet.
+        """The family's own fields of a forecast; `ahead` are `Measurements` without any
+        release yet.
         """
         return {}
 
     def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
-        """Numbers that hold all sums and their noise."""
+        """The integers modulo 2ᵏ that are wide enough for all sums and their noise."""
         return Ring(64)
 
     def check_noise(self, noise: Sequence[float], parties: int) -> None:
-        """Refuse noise that cannot be drawn, as far as it is known before anything was
-        released: of the first stage.
+        """Refuse noise that cannot be sampled, before anything is charged. By default
+        this checks the first stage, the only one known by then.
         """
         name = next(iter(self.releases))
         self.pricing.check(
@@ -376,30 +388,30 @@ class Study(ABC, Generic[R]):
         )
 
     def people_at(self, rows: Any) -> int:
-        """How many people a holder of a horizontal partition has, for its own eyes."""
+        """How many people a holder has in a horizontal partition; never leaves it."""
         return int(rows.rows)
 
     def same_rows(self, told: Any, own: Any) -> bool:
-        """Whether a schema is what the holder knows of its rows."""
+        """Whether an announced schema is the holder's own, in all that is public."""
         return type(told) is type(own) and public_part(told) == public_part(own)
 
 
 def public_part(schema: Any) -> dict[str, Any]:
-    """What of a schema has to be as a holder knows it: all but what it calls the
-    person, and its note. Whether people or rows are protected is among it, as the
-    statement says so.
+    """The part of a schema that an announced one must agree with: all but the name of
+    the person column and the note. The unit of privacy, people or rows, is included, as
+    the statement names it.
     """
-    own = ("person", "person_written", "rows_are_people", "note")
-    return {key: value for key, value in schema.to_dict().items() if key not in own} | {
-        "unit": schema.unit
-    }
+    local_keys = ("person", "person_written", "rows_are_people", "note")
+    return {
+        key: value for key, value in schema.to_dict().items() if key not in local_keys
+    } | {"unit": schema.unit}
 
 
 def settings_of(
     kind: type[Any], told: Mapping[str, Any], settled: Sequence[str] = ()
 ) -> Any:
-    """The settings that were told, held to the same checks as where they were written;
-    those settled are all there.
+    """The Config from announced settings, with the checks that a run file gets. All
+    that are `settled` have to be there.
     """
     names = [one.name for one in fields(kind)]
     missing = [key for key in settled if key not in told]
@@ -412,14 +424,14 @@ def settings_of(
 
 
 def block_name(groups: Groups, table: int | None = None) -> str:
-    """What a block of these groups is called: "0×1"; of several such, by the number of
-    its table: "0×1 table 2".
+    """The name of a block of these groups, "0×1", or of one of its three-way tables,
+    "0×1 table 2".
     """
     return f"{groups[0]}×{groups[1]}" + ("" if table is None else f" table {table}")
 
 
 def expect(terms: Mapping[str, Any], *names: str) -> None:
-    """Terms of these names, and of no other. Edges: any other → MessageError."""
+    """Require terms of exactly these names. Edges: any other → MessageError."""
     if terms.keys() != set(names):
         due = f"terms of {', '.join(names)}" if names else "no terms"
         raise MessageError(
@@ -429,10 +441,10 @@ def expect(terms: Mapping[str, Any], *names: str) -> None:
 
 
 def digest(release: int, name: str, noise: float, terms: Mapping[str, Any]) -> bytes:
-    """What holders tell each other of a stage, and what its one-time masks are for: 32
-    bytes.
-    Guarantee: two stages differ in it wherever what is counted of the same rows may
-    differ.
+    """A hash of a stage, 32 bytes: holders compare it (so a server cannot tell them
+    different terms), and one-time masks are derived for it.
+    Guarantee: two stages that may count different sums of the same rows have different
+    digests.
     """
     state = hashlib.sha256(b"understudy stage ")
 
