@@ -1,4 +1,7 @@
-"""When noisy counts tell something: thresholds that all files of this room share."""
+"""When a noisy count is evidence: the thresholds that all files of this folder share.
+
+Source: √(2 log n) is the universal threshold of Donoho and Johnstone (Biometrika 1994).
+"""
 
 import math
 

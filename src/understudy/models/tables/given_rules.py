@@ -1,19 +1,24 @@
-"""The law of a mixture given public rules: no row that a rule forbids has any of it.
+"""A mixture's distribution given public rules: rows that a rule forbids have
+probability 0.
 
-Rules over columns that they tie together are boxes that do not overlap (`Tie`). Within
-a component columns are independent, so a box has the product of its columns' parts, and
-given the rules columns of different ties are independent still. With z the probability
-of a tie's boxes under a component, the component's share is in proportion to the
-product of all z; a column's odds, and the joint odds of columns of one tie, are sums
-over boxes divided by z.
+Rules over columns are written as boxes that do not overlap (`Tie`). Within a component
+of the mixture columns are independent, so the probability of a box is a product over
+its columns. Let z be the probability of all boxes of a tie under a component. Then,
+given the rules, the component's weight is proportional to the product of its z over all
+ties; the probabilities of a column, and the joint ones of columns of one tie, are sums
+over boxes divided by z; columns of different ties stay independent.
 
-So all tables given the rules are those of a mixture with `own` odds and `share`s, but
-for pairs of columns of one tie, which have their own: `tied`. All of it is
-differentiable. Ties of two columns, which most are, are taken together: with R how far
-their levels go together, p R qᵀ is z, and R ∘ pᵀq/z their table.
+So all marginals given the rules are those of a mixture with probabilities `own` and
+weights `share`, except 2-way marginals of columns of one tie, which `tied` has. All of
+it is differentiable. Ties of two columns, which most are, are computed together: with R
+(levels × levels) how far two levels are allowed together, z = p R qᵀ, and their joint
+table is R ∘ pᵀq / z.
 
-Guarantee: a combination of levels that no box holds has probability 0, and no gradient.
-Edges: a component that the rules leave nothing has share 0.
+Source: sums of products over disjoint boxes are weighted model counting in a
+deterministic and decomposable form (Darwiche, "Decomposable negation normal form", JACM
+2001). A mixture of products makes it exact and cheap.
+Guarantee: a combination of levels in no box has probability 0, and no gradient.
+Edges: a component of which the rules leave nothing has weight 0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,8 +45,8 @@ class Tie:
 
     columns: tuple[int, ...]
     allowed: tuple[Tensor, ...]
-    # by `within`
-    found: dict[tuple[int, ...], Tensor] = field(default_factory=dict, repr=False)
+    # the answers of `within`
+    masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict, repr=False)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Tie":
         return Tie(self.columns, tuple(mask.to(device, dtype) for mask in self.allowed))
@@ -50,14 +55,14 @@ class Tie:
         """How far boxes allow combinations of some columns' levels, (boxes, …); of all
         columns together: (1, …).
         """
-        known = self.found.get(tuple(columns))
+        known = self.masks.get(tuple(columns))
         if known is not None:
             return known
         places = [self.columns.index(column) for column in columns]
         allowed = _combined([self.allowed[place] for place in places])
         if len(columns) == len(self.columns):
             allowed = allowed.sum(0, keepdim=True)
-        self.found[tuple(columns)] = allowed
+        self.masks[tuple(columns)] = allowed
         return allowed
 
 

@@ -1,21 +1,22 @@
-"""Where a column ends: the place past which counts speak for nobody.
+"""The ends of a column's range: positions past which the counts speak for nobody.
 
-Ages, rates and codes end all at once. Past an end nobody is drawn: with P people past
-it by the law, and B within a bin before it, these P are put among B, and by all counts
-that is less likely by a factor of exp(s − log⁺(P/ρB)) at most: what does not fall
-steeply needs evidence, and so do more than θ of what B go on to. Of such ends the
-innermost is taken that is nearly as likely (s) as the likeliest. Zero, as an end of
-counts, and powers of ten from 1 on, as of rates, have a larger s; where many are
-shortly before one, so that no tail begins there, or by themselves on it, it is an end
-wherever counts past it are as likely (s) with nobody there.
+Ages, rates and codes end abruptly. Past an end nobody is sampled. Each candidate is
+tested by likelihood: let the fitted density have P people past it and B within a bin
+before it. To move these P among the B must make the counts less likely by a factor of
+at most exp(s − log⁺(P/ρB)). So a density that does not fall steeply needs more evidence
+for an end, and so does one of which more than a share θ of B goes on. Among the
+candidates nearly as likely (s) as the likeliest, the innermost is taken. Zero, as an
+end of counts, and powers of ten from 1 on, as of rates, have a larger s. Where many
+people are shortly before such a number, so that no tail begins there, or on it, it is
+an end wherever the counts past it are as likely (s) with nobody there.
 
-A law that does not fall towards its end is looked at once more (`sharp_end`): of all
-places the innermost one that counts do not speak against, as if the people shortly
-before the end had an even density, or one that rises.
+A density that does not fall towards its end is tested once more (`sharp_end`): the
+innermost position that the counts do not speak against, if the people shortly before it
+had an even density, or a rising one.
 
-Source: tests by likelihood ratio of the counts under Gaussian noise (Neyman and
-Pearson, 1933), over all places at once, as for the change point of a mean (Page,
-Biometrika 1955).
+Source: likelihood ratio tests of the counts under Gaussian noise (Neyman and Pearson,
+1933), over all positions at once, as for the change point of a mean (Page, Biometrika
+1955).
 Guarantee: reads released counts alone.
 """
 

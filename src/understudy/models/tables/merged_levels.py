@@ -1,25 +1,24 @@
-"""Which levels of columns are measured: fine cells merged until noise lets pairs of
-levels be told.
+"""The levels on which pairs are measured: fine cells merged until noise lets pairs of
+levels be told apart.
 
-A cell of a two-way table has noise of a known size σ. With L levels of about equal
+A cell of a 2-way marginal has noise of a known size σ. With L levels of about equal
 weight in both columns it has n/L² people, and fewer than σ of them tell nothing: so
-there are L = √(n/σ) levels. (Of histograms with an order that is the choice of
-equi-depth bins; the error of a bin, noise beside the people that it lumps together, is
-what Zhang et al., "Towards accurate histogram publication under differential privacy",
-SDM 2014, trade off likewise.) Neighbouring fine cells of ordered columns are merged
-until they hold n/L people; one that holds as many (zero, 40 h) is a level by itself. So
-are all categories together that hold few deviations of noise each (`merged_rare`), and
-last those missing.
+there are L = √(n/σ) levels. Neighbouring fine cells of ordered columns are merged until
+they hold n/L people; a cell that holds as many by itself (zero, 40 h) stays a level.
+All categories with few deviations of noise each become one level together
+(`merged_rare`). Missing values are the last level.
 
+Source: equi-depth histograms. Zhang et al., "Towards accurate histogram publication
+under differential privacy" (SDM 2014), balance the same two errors of a bin, its noise
+and the people that it lumps together.
 Guarantee: reads released tables and the public schema alone, so that all who know them
 choose the same.
 Edges: two levels at least where there are two cells; noise 0 → as many as there may be.
-All columns together have up to `MOST_WIDTH` levels, or two each.
+All columns together have up to `MOST_WIDTH` levels, or two and the missing one each.
 """
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +26,6 @@ from torch import Tensor
 
 from understudy.data.column import Column, Integer, Real
 from understudy.data.encoding.fine import has_many_bins, is_bought, is_tree
-
-if TYPE_CHECKING:
-    pass
 
 Groups = NDArray[np.int32]  # the level of each fine cell
 
@@ -45,6 +41,7 @@ MOST_CELLS = 4096
 
 
 def most_width(columns: int) -> int:
+    """How many levels all columns may have together: two and the missing one each."""
     return max(MOST_WIDTH, 3 * columns)
 
 

@@ -1,13 +1,19 @@
-"""What a noisy Gram matrix says: total, one-way and two-way tables, with their
-precision (`fit_gram`, steps 1 and 2).
+"""Estimates of the total and of all 1-way and 2-way marginals from a noisy Gram matrix,
+each with its precision (`fit_gram`, steps 1 and 2).
 
-What rules forbid (`given_rules`) is 0, and is known: it is no evidence of noise or
-dependence, and what all tables are drawn to is 0 there as well.
+- *Total and 1-way marginals.* A column is measured on the diagonal and again as the row
+  sums of each of its 2-way marginals. Their inverse-variance weighted mean is projected
+  onto the non-negative tables with the right total (`simplex`).
+- *2-way marginals.* `measured` is what was released, and `target` the estimate
+  under the priors of `priors`, `pair_laws` and `empty_cells`.
 
-Guarantee: reads the released matrix and public rules alone, so that all here is
-post-processing.
-Edges: cells with infinite noise are never read; noise that leaves fewer than one person
-counts as one.
+Cells that public rules forbid (`given_rules`) are known to be 0. They are no evidence
+of noise or dependence, and the priors are 0 there as well.
+
+Sources: the weighted mean over overlapping marginals is the mutual consistency of
+Qardaji, Yang, Li, "PriView" (SIGMOD 2014); the rest is named where it is done.
+Guarantee: reads the released matrix and public rules alone, so it is post-processing.
+Edges: cells with infinite noise are never read; a total below one person counts as one.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""What was counted of an ordered column under noise, and the scales on which its values
-are looked at.
+"""The noisy counts of one ordered column, and the scales on which its density is
+fitted.
 
 A column's tree has the people of ranges of leaves, layer by layer (hierarchical
-histograms; Hay et al., VLDB 2010); `Counted` are those of any other ranges.
+histograms; Hay et al., VLDB 2010); `Counted` are the people of any other ranges.
 
 Guarantee: reads released counts alone.
 """

@@ -1,12 +1,15 @@
-"""Smooth laws of ordered columns: what noisy counts of a tree say where no single count
-stands out.
+"""Smooth densities of ordered columns, for the parts of a histogram where no single
+count stands out of its noise.
 
-All columns' laws are fitted together, step by step (`law_fit`). Each is tried on two
-scales, and the likelier one is kept (`smooth_law`). Leaves that stand out of it become
-spikes, and it is fitted anew. Then it is cut where counts say that it ends
-(`law_ends`), and fitted between its ends, so that no bin lies across one; ends are
-looked for once more.
+1. Fit the log densities of all columns together, step by step (`law_fit`), each on two
+   scales; keep the likelier scale (`smooth_law`).
+2. Leaves that stand out of a density become atoms; fit again beside them.
+3. Cut each density where the counts say that it ends (`law_ends`), fit again between
+   its ends, so that no bin lies across one, and look for ends once more.
 
+Sources: `law_fit`, `smooth_law` and `law_ends` name those of each step; to fit the
+smooth part and the points that stand out of it in turns is backfitting (Friedman and
+Stuetzle, JASA 1981).
 Guarantee: reads released counts alone.
 """
 

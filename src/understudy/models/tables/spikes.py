@@ -1,17 +1,25 @@
-"""Numbers that many people share, in fine cells that hold more than one number
-(`data.encoding.fine`).
+"""Atoms: single numbers that many people share, within fine cells that hold more than
+one number (`data.encoding.fine`).
 
-Where a number lies in its cell is written in digits, by which two numbers with the
-column's decimals differ, or two floats. Of cells that stand out in fine tables each
-digit is counted by itself, all of them at one price: columns are taken while their
-largest cell stands out of the noise that this leaves. Who has that number is in a count
-of every digit, so all of them are read together: of a colour, the number whose counts
-have the largest sum, if its people stand out among all numbers that there could be and
-no other number is nearly as likely. Who has another is drawn evenly in the cell.
+The position of a number in its cell is written in digits, as many as tell apart two
+numbers with the column's decimals, or two floats. In cells that stand out in the fine
+tables every digit is counted by itself, in one release. Columns are chosen while their
+largest cell stands out of the noise that is left for this.
 
+A number that many people share is in one count of every digit. So the digits are read
+together: among the numbers of one `colour` (a remainder of the position, so that a cell
+can have several atoms) the one whose counts have the largest sum, if its people stand
+out among all numbers that are possible, and no other number is nearly as likely. All
+other people are sampled evenly within the cell.
+
+Source: group testing for frequent items, Cormode, Muthukrishnan, "What's hot and what's
+not" (ACM TODS 2005): counts by digit identify an item.
+Differs from the paper: counts have Gaussian noise, so an item is accepted by
+likelihood.
 Guarantee: a person moves one count by 1 for each digit of a column, or none, whatever a
 server chose; digits follow from the public schema, bounds that were found, and the
-person's number. Edges: the shortest decimal with such digits.
+person's number.
+Edges: of all numbers with these digits the shortest decimal is taken.
 """
 
 import math

@@ -1,16 +1,23 @@
-"""All columns' fine tables as one release: what is counted of a holder's columns, and
-what the sums say.
+"""Hierarchical histograms of all columns: what a holder counts, as one release, and
+what the noisy counts say.
 
-A column whose levels are bought (`data.encoding.fine`) is counted as a tree of its fine
-cells, `FAN` children a node; a long list of categories without order, and whatever has
-declared levels, by its cells alone. Where bounds were found before, the price was
-agreed on earlier: all `LAYERS` are paid for, and fewer are counted again, as often as
-that pays for, under noise of their own. Those without a value, and each of a number's
-`ends` where bought, are nodes, too.
+A column whose levels are bought (`data.encoding.fine`) is counted at every node of a
+tree over its fine cells, `FAN` children a node. A long list of categories without
+order, and a column with declared levels, is counted by its cells alone. Missing values
+are a node of their own, and so are the ends of a number's range where these are bought.
+Where bounds were found by an earlier release, the price was agreed on before: all
+`LAYERS` are paid for. A tree with fewer is counted again as often as that pays for,
+each time under fresh noise.
 
+`Trees` is the holder's side; `TreesRead` reads the noisy counts (`fine_tables`) into
+histograms and levels.
+
+Source: Hay, Rastogi, Miklau, Suciu, "Boosting the accuracy of differentially private
+histograms through consistency" (VLDB 2010), the queries H of §4.
+Differs from the paper: all columns share one release; 16 children a node, not 2.
 Guarantee: a person moves one node by 1 in every layer of every column's tree, each time
-that it is counted, or the one of those without a value, and one of each column's ends:
-`moved` at most, in as many nodes as the schema allows.
+that it is counted (or the node of missing values), and one of each column's ends:
+`moved` nodes at most, out of as many as the schema allows.
 """
 
 import math
@@ -93,7 +100,7 @@ class Trees:
 
     @property
     def moved(self) -> int:
-        """How many nodes a person moves, at most."""
+        """How many nodes a person moves by 1, at most: the squared sensitivity."""
         layers = zip(self._paid_layers, self.layers, strict=True)
         return sum(
             max(paid, len(column_layers)) for paid, column_layers in layers
@@ -108,7 +115,7 @@ class Trees:
 
     @cached_property
     def times(self) -> tuple[int, ...]:
-        """How often each column's tree is counted."""
+        """How often each column's tree is counted, each time under fresh noise."""
         layers = zip(self._paid_layers, self.layers, strict=True)
         return tuple(
             max(1, paid // len(column_layers)) for paid, column_layers in layers
