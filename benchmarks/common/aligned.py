@@ -4,9 +4,11 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from unittest.mock import patch
 
 from understudy.ground.errors import AlignmentError
+from understudy.privacy.noise import Rng
 from understudy.privacy.secure import private_union, set_intersection
 from understudy.privacy.secure.set_intersection import (
     SALT_BYTES,
@@ -43,6 +45,45 @@ def align(ids: Mapping[str, Iterable[object]]) -> dict[str, Rows]:
         name: masks[name].positions_to_rows(positions)
         for name, positions in match(sets).items()
     }
+
+
+@dataclass(frozen=True)
+class United:
+    """Where each holder's rows are in a union, how many places that has, and what a
+    holder sent, in bytes of points: the mean of both.
+    """
+
+    places: dict[str, Rows]
+    people: int
+    sent_bytes: float
+
+
+def unite(
+    ids: Mapping[str, Iterable[object]], padding: private_union.Padding, rng: Rng
+) -> United:
+    """The whole alignment of two holders to a union, in one process."""
+    salt = os.urandom(SALT_BYTES)
+    first, second = (
+        private_union.UnionMask(
+            held,
+            number=number,
+            salt=salt,
+            padding=padding,
+            drawn=padding.draw(rng),
+        )
+        for number, held in enumerate(ids.values(), 1)
+    )
+    own = first.mask_ids(), second.mask_ids()
+    twice = second.remask(own[0]), first.remask(own[1])
+    alone = first.others(twice[0]), second.others(twice[1])
+    places, people = first.places(alone[1])
+    others, _ = second.places(alone[0])
+    sets = (*own, *twice, *alone)
+    return United(
+        dict(zip(ids, (places, others), strict=True)),
+        people,
+        sum(one.nbytes for one in sets) / 2,
+    )
 
 
 @contextmanager

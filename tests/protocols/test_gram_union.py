@@ -32,10 +32,12 @@ from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import flatten
+from understudy.privacy.secure.private_union import Padding
 from understudy.protocols.core.union import padding_of
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.protocol import Gram
 from understudy.runtime.local import LocalParties
+from understudy.runtime.wire import encode
 
 WIDE = Budget(epsilon=100, delta=1e-2)  # few people are made up
 UNION = replace(OPEN, alignment="union")
@@ -265,6 +267,41 @@ def test_the_price_of_presence_and_of_lengths_is_in_every_ledger() -> None:
         lengths = padding_of([WIDE, WIDE]).event
         assert all(spent[event] == count for event, count in flatten(lengths).items())
         assert epsilon(spent, WIDE.delta) <= WIDE.epsilon
+
+
+def sizes_of(
+    second: range, made_up: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[str, str, int, int]]:
+    """Of each message of a run its party, kind, and bytes there and back."""
+    draws = iter([(3, 3), made_up])
+    monkeypatch.setattr(Padding, "draw", lambda *_: next(draws))
+    tables, schemas = held(second=second)
+    parties = LocalParties(all_parties(tables, schemas, budget=WIDE))
+    ask = parties.ask
+    seen = []
+
+    def watched(message: Any, **more: Any) -> Any:
+        asked = message if isinstance(message, dict) else dict.fromkeys(tables, message)
+        replies = ask(message, **more)
+        seen.extend(
+            (name, type(reply).__name__, len(encode(asked[name])), len(encode(reply)))
+            for name, reply in replies.items()
+        )
+        return replies
+
+    parties.ask = watched  # type: ignore[method-assign]
+    release(parties, schemas, replace(UNION, private=True))
+    return seen
+
+
+def test_sizes_of_all_messages_follow_from_padded_lengths_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = sizes_of(range(8, 30), (3, 3), monkeypatch)  # twelve are shared
+    more = sizes_of(range(6, 28), (5, 1), monkeypatch)  # fourteen, and two less padding
+    assert len(usual) > 10
+    assert more == usual
+    assert sizes_of(range(8, 30), (4, 3), monkeypatch) != usual, "sizes are seen"
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ from understudy.protocols.core.union import (
     padding_of,
 )
 from understudy.runtime.local import LocalParties
+from understudy.runtime.wire import encode
 
 HELD = {"clinic": [5, 1, 4, 2, 3], "insurer": [9, 3, 2, 5, 7, 8]}
 # so large that few people are made up: a hundred times a usual one
@@ -432,3 +433,46 @@ def test_entries_of_no_price_name_what_a_departing_server_could_test():
     assert "can test as many ids of its choice" in entry.description
     assert NoOpDpEvent() not in parties["clinic"].ledger.spend()
     assert torch.is_tensor(parties["clinic"].state_dict()["union"]["places"])
+
+
+SAME_LENGTHS = {
+    # of the insurer ids, and how many it makes up beyond three: (alone, shared)
+    "all shared": ([1, 2, 3, 4, 5, 9], (4, -1)),
+    "none shared": ([6, 7, 8, 9, 10, 11], (-1, 4)),
+}
+
+
+@pytest.mark.parametrize("case", SAME_LENGTHS)
+def test_messages_and_words_of_equal_padded_lengths_are_alike_whoever_is_shared(
+    monkeypatch, case
+):
+    """The padded numbers are all that sizes of messages, replies and entries follow."""
+
+    def heard(ids, insurers_draw):
+        # `draw` is asked once at each, the clinic first
+        draws = iter([(3, 3), tuple(3 + one for one in insurers_draw)])
+        monkeypatch.setattr(type(PADDING), "draw", lambda *_: next(draws))
+        parties = pair(insurer=ids)
+        local = LocalParties(parties)
+        ask = local.ask
+        sizes = []
+
+        def watched(message, **more):
+            asked = (
+                message if isinstance(message, dict) else dict.fromkeys(HELD, message)
+            )
+            replies = ask(message, **more)
+            for name, reply in replies.items():
+                sizes.append((name, len(encode(asked[name])), len(encode(reply))))
+            return replies
+
+        local.ask = watched
+        cells = align_union(local, GROUPS)
+        words = [[one.description for one in entries(p)] for p in parties.values()]
+        return sizes, cells, words
+
+    usual = heard(HELD["insurer"], (2, 1))
+    ids, drawn = SAME_LENGTHS[case]
+    assert heard(ids, drawn) == usual
+    one_more = heard(ids, (drawn[0] + 1, drawn[1]))
+    assert one_more[0] != usual[0], "sizes are seen"
