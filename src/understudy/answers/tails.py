@@ -348,8 +348,8 @@ class _Column:
         in_level = np.bincount(self.level, atoms, size).astype(np.float64)
         in_node = np.add.reduceat(atoms, self.node_edges[inside])
         rest = self.counts[-1] - in_level[-1]
-        few = rest < _DOUBT * math.sqrt(noise * len(inside))
-        if few and not self.share[is_last & (atoms == 0)].any():
+        is_noise_alone = rest < _DOUBT * math.sqrt(noise * len(inside))
+        if is_noise_alone and not self.share[is_last & (atoms == 0)].any():
             return None  # nobody is left besides atoms
         node_begins = self.low[self.node_edges[inside]]
         measured = Tail(

@@ -225,8 +225,8 @@ class SyntheticClassifier(ClassifierMixin, Synthesizer):  # type: ignore[misc]
             # bounds that were bought leave some rows outside
             rows = coarsen(rows, schema.drop([self.target]))
         classifier = self.classifier_
-        own = np.flatnonzero(np.isin(classifier.classes_, self.classes_))
-        scores = classifier.scores(classifier.features.rows(rows))[:, own]
+        column_positions = np.flatnonzero(np.isin(classifier.classes_, self.classes_))
+        scores = classifier.scores(classifier.features.rows(rows))[:, column_positions]
         return np.asarray(scores.softmax(1).numpy())
 
     def predict(self, rows: Source) -> NDArray[Any]:

@@ -475,9 +475,10 @@ def verify(
     need_libraries()
     from understudy.evidence.signing import verify_folder
 
-    found = verify_folder(folder, trusted)
+    verified = verify_folder(folder, trusted)
     out.print(
-        f"Run {found.run}: {found.files} files are as {', '.join(found.signers)} "
+        f"Run {verified.run}: {verified.files} files are as "
+        f"{', '.join(verified.signers)} "
         "signed them, and the holders' receipts pay for all that is stated.",
         soft_wrap=True,
     )

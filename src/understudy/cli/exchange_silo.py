@@ -276,14 +276,14 @@ def pull(
         for one, judgement in zip(pulled, judged, strict=True)
         if suspects or not judgement.flagged
     ]
-    told = {
+    settings = {
         "protocol": "sgde",
         "exchange": at,
         "pool": name,
         "target": required.target,
         "offers": [offer["digest"] for offer in offers],
     }
-    Generator.from_parts(pool_of(kept, required, told)).save(to / "generator")
+    Generator.from_parts(pool_of(kept, required, settings)).save(to / "generator")
     way = (
         f"exchange draw {to} --out images.npz"
         if IMAGES.describes(required.schema)

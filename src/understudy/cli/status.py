@@ -38,13 +38,13 @@ def status(
     """
 
     def read_now() -> dict[str, Any]:
-        found = read_status(folder)
-        if found["role"] == "party" and Path(found["book"]).exists():
+        status = read_status(folder)
+        if status["role"] == "party" and Path(status["book"]).exists():
             from understudy.privacy.accounts.ledger import Ledger
 
-            with Ledger(found["book"]) as book:
-                found["ledger"] = book.summary()
-        return found
+            with Ledger(status["book"]) as book:
+                status["ledger"] = book.summary()
+        return status
 
     if once or not out.is_terminal:
         out.print(status_view(read_now()))

@@ -307,9 +307,9 @@ def dcat(facts: Facts, files: dict[str, tuple[str, str]]) -> str:
                 DCTERMS.LicenseDocument, {DCTERMS.title: Literal(about.licence)}
             )
         say(DCAT.distribution, node(DCAT.Distribution, values))
-    made = io.BytesIO()
-    graph.serialize(made, format="turtle")
-    return made.getvalue().decode()
+    turtle = io.BytesIO()
+    graph.serialize(turtle, format="turtle")
+    return turtle.getvalue().decode()
 
 
 def _address(url: str) -> str:

@@ -107,12 +107,12 @@ def statement_to_sign(
     folder = Path(folder)
     run, stated, protocol = _read_statement(folder)
     name = HUB
-    said = None
+    witness = None
     if ledger is not None:
         with Ledger(ledger) as book:
             name = book.holder
-            said = ledger_witness(book, run)
-        require_witnessed(name, said, stated, protocol)
+            witness = ledger_witness(book, run)
+        require_witnessed(name, witness, stated, protocol)
     plain_name(signer=name)
     digests = _digests(folder)
     require_derived(folder, digests)
@@ -123,7 +123,7 @@ def statement_to_sign(
             for place, mark in sorted(digests.items())
         ],
         "predicateType": PREDICATE,
-        "predicate": {"run": run, "signer": name, "ledger": said, "rehearsal": None},
+        "predicate": {"run": run, "signer": name, "ledger": witness, "rehearsal": None},
     }
 
 

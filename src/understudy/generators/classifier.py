@@ -94,11 +94,11 @@ class Classifier(ClassifierParts):
         )
         if isinstance(self.features, TableFeatures | DeclaredFeatures):
             self.features.schema.save(folder / "schema.toml")
-        said = {
+        described = {
             "network": self.network.describe(),
             "features": self.features.describe(),
         }
-        card = {**first_said(self.card), **self.card, **said}
+        card = {**first_said(self.card), **self.card, **described}
         (folder / "card.json").write_text(
             json.dumps(card, indent=2, ensure_ascii=False) + "\n"
         )

@@ -218,11 +218,11 @@ class Generator(GeneratorParts):
             raise ConfigError(
                 "which column? The run named no target: say classifier(target)."
             )
-        network, weights, features, made = sampler.classifier(target, rows, seed)
+        network, weights, features, training = sampler.classifier(target, rows, seed)
         config = {**dict(self.card.get("config") or {}), "target": target}
         card = {key: value for key, value in self.card.items() if key != "release"}
         more = {
-            "made": made,
+            "made": training,
             "price": "none beyond the generator's: nothing but the generator was read",
         }
         return Classifier(
@@ -305,18 +305,19 @@ class Generator(GeneratorParts):
         )
 
     def __repr__(self) -> str:
-        made = self.card.get("protocol", "hand")
+        protocol = self.card.get("protocol", "hand")
         return (
-            f"<Generator by {made} of {', '.join(self.schema.names)}: sample(n) draws "
+            f"<Generator by {protocol} of {', '.join(self.schema.names)}: "
+            "sample(n) draws "
             "rows>"
         )
 
     def _repr_html_(self) -> str:
-        said = first_said(self.card).get("rehearsal", "")
+        rehearsal = first_said(self.card).get("rehearsal", "")
         names = getattr(self.schema, "names", ())
         title = (
             f"Generator by {self.card.get('protocol', 'an unknown protocol')}, "
-            f"{len(names)} columns. {said}"
+            f"{len(names)} columns. {rehearsal}"
         ).strip()
         return line(title) + (
             self.sample(5).to_html(index=False) if TABLE.describes(self.schema) else ""

@@ -58,15 +58,15 @@ def write_generator(folder: Path, parts: GeneratorParts) -> Path:
     for name in (LEVELS, RELEASE):  # what an earlier one left
         (folder / name).unlink(missing_ok=True)
     parts.schema.save(folder / "schema.toml")
-    said = {**first_said(card), **card, "network": parts.network.describe()}
-    said.pop("release", None)
+    written_card = {**first_said(card), **card, "network": parts.network.describe()}
+    written_card.pop("release", None)
     if levels is not None:
         save_file(levels.tensors(), folder / LEVELS)
     if release is not None:
         release.save(folder / RELEASE, first_said(card))
-        said["release"] = release.card
+        written_card["release"] = release.card
     (folder / "card.json").write_text(
-        json.dumps(said, indent=2, ensure_ascii=False) + "\n"
+        json.dumps(written_card, indent=2, ensure_ascii=False) + "\n"
     )
     return folder
 
@@ -132,11 +132,11 @@ def _levels(schema: Described, file: Path) -> Levels | None:
         return None
     if not TABLE.describes(schema):
         raise ValueError(f"{file.name} is for tables alone.")
-    found = read_header(file, max_length=_MOST_HEADER).shapes
-    claimed = level_shapes(schema, found)
-    if claimed != found:
+    stored = read_header(file, max_length=_MOST_HEADER).shapes
+    claimed = level_shapes(schema, stored)
+    if claimed != stored:
         raise ValueError(
-            f"the levels are not those of the schema: {difference(claimed, found)}."
+            f"the levels are not those of the schema: {difference(claimed, stored)}."
         )
     return Levels.from_tensors(schema, load_file(file))
 
@@ -161,13 +161,13 @@ def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path)
     """The network, built only when the header of its weights says that they are all
     there.
     """
-    found = read_header(weights, max_length=_MOST_HEADER).shapes
-    check_claim(description, sizes, len(found))
+    stored = read_header(weights, max_length=_MOST_HEADER).shapes
+    check_claim(description, sizes, len(stored))
     claimed = shapes_of(on_paper(description))
-    if claimed != found:
+    if claimed != stored:
         raise ValueError(
             "the weights are not those of the network on the card: "
-            f"{difference(claimed, found)}."
+            f"{difference(claimed, stored)}."
         )
     network = network_class(description["kind"]).from_description(description)
     network.load_state_dict(load_file(weights))

@@ -44,15 +44,15 @@ class Described:
 
     def describe(self) -> dict[str, Any]:
         """Plain values from which `from_description` builds the same network."""
-        said: dict[str, Any] = {"kind": self.kind}
+        description: dict[str, Any] = {"kind": self.kind}
         for name in self.names():
             value: Any = getattr(self, name)
-            said |= (
+            description |= (
                 value.describe()
                 if hasattr(value, "describe")
                 else {name: _plain(value)}
             )
-        return said
+        return description
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> Self:
@@ -75,11 +75,11 @@ class Described:
         names = cls.names()
         given = description.keys() - {"kind"}
         if given != set(names):
-            said = (
+            message = (
                 f"this describes no {cls.kind}, which is described by "
                 f"{', '.join(names)}"
             )
-            raise ConfigError(f"{said}, not {', '.join(sorted(given)):.200}.")
+            raise ConfigError(f"{message}, not {', '.join(sorted(given)):.200}.")
         return {name: description[name] for name in names}
 
 

@@ -123,8 +123,10 @@ class OfferedGram(_Offered):
     @property
     def deviations(self) -> Tensor:
         """The σ of every cell: (width, width)."""
-        own = of_column(self.sizes, self.target)
-        return torch.where(own[:, None] | own, self.noise[0], self.noise[1]).double()
+        is_target = of_column(self.sizes, self.target)
+        return torch.where(
+            is_target[:, None] | is_target, self.noise[0], self.noise[1]
+        ).double()
 
     @property
     def alike(self) -> Any:
@@ -169,8 +171,10 @@ class OfferedGram(_Offered):
         """As many latent points, of components that are each as likely as they have
         this class: (n, 1).
         """
-        own = self.fit.odds()[:, of_column(self.sizes, self.target)][:, label].double()
-        ends = own.clamp(min=1e-12).cumsum(0)
+        label_probabilities = self.fit.odds()[:, of_column(self.sizes, self.target)][
+            :, label
+        ].double()
+        ends = label_probabilities.clamp(min=1e-12).cumsum(0)
         pick = torch.searchsorted(ends, rng.uniform(len(z)) * ends[-1]).clamp(
             max=len(ends) - 1
         )
@@ -268,9 +272,9 @@ class OfferedMoments(_Offered, InFrame):
         centre = centres(first, one.frame)
         for offer, each in zip(offers, read, strict=True):
             people = each[0]["people"].clamp(min=0)
-            own = (people @ centre.means) / people.sum().clamp(min=1.0)
-            apart = centre.means - own
-            beside = offer.centre.double() - own
+            overall_mean = (people @ centre.means) / people.sum().clamp(min=1.0)
+            apart = centre.means - overall_mean
+            beside = offer.centre.double() - overall_mean
             # (classes, d, d)
             moved = beside[:, None] * beside - apart[:, :, None] * apart[:, None, :]
             moved *= people[:, None, None]

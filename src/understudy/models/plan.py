@@ -117,12 +117,12 @@ def plan_of(description: Mapping[str, Any]) -> NetworkPlan:
             f"no network of kind {kind!r:.60} is offered; known: {', '.join(OFFERED)}."
         )
     keys = OFFERED[kind]
-    said = {key: value for key, value in UNSAID.items() if key in keys} | dict(
+    described = {key: value for key, value in UNSAID.items() if key in keys} | dict(
         description
     )
-    _require_keys(said, ("kind", *keys), f"a {kind}")
-    _require_limits(said)
-    network = on_paper(said)
+    _require_keys(described, ("kind", *keys), f"a {kind}")
+    _require_limits(described)
+    network = on_paper(described)
     if network.row_numbers > MOST_NUMBERS:
         raise ConfigError(
             f"a row of this network takes {network.row_numbers:,} numbers; at most "
@@ -132,15 +132,15 @@ def plan_of(description: Mapping[str, Any]) -> NetworkPlan:
     label = (
         (network.target, None) if kind == "gram" else getattr(network, "label", None)
     )
-    levels = "shape" not in said and not any(
-        "shape" in branch for branch in said.get("branches", ())
+    levels = "shape" not in described and not any(
+        "shape" in branch for branch in described.get("branches", ())
     )
     return NetworkPlan(
         shapes_of(network),
-        _outputs(said) or (),
+        _outputs(described) or (),
         levels,
         label,
-        said.get("classes"),
+        described.get("classes"),
     )
 
 
@@ -300,7 +300,9 @@ def _outputs(description: Mapping[str, Any]) -> tuple[Any, ...] | None:
                 for one in _listed(description.get("members"))
                 if isinstance(one, Mapping)
             ]
-            return tuple(size for own in map(_outputs, members) for size in own or ())
+            return tuple(
+                size for outputs in map(_outputs, members) for size in outputs or ()
+            )
         case "bayes-net":
             return tuple(
                 next(iter(_listed(column)), None)

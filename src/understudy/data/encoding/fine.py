@@ -139,12 +139,13 @@ def cut_evenly(*schemas: object) -> tuple[str, ...]:
     columns = [
         column for schema in schemas for column in getattr(schema, "columns", ())
     ]
-    found = dict.fromkeys(column.name for column in columns if _undeclared(column))
-    if not found:
+    undeclared = dict.fromkeys(column.name for column in columns if _undeclared(column))
+    if not undeclared:
         return ()
     return (
-        f"{', '.join(found)}: without `bins`, and cut evenly between the bounds, since "
-        "this method buys no levels. Of skewed numbers nearly all are in one bin then. "
+        f"{', '.join(undeclared)}: without `bins`, and cut evenly between the bounds, "
+        "since this method buys no levels. Of skewed numbers nearly all are in one bin "
+        "then. "
         "Declare bins, or take those that a run of gram bought: understudy schema "
         "levels.",
     )
@@ -260,14 +261,14 @@ def _round_numbers(low: float, high: float, least: float, most: int) -> list[flo
             for power in powers
             for lead in range(10 ** (digits - 1), 10**digits)
         )
-        found = [
+        round_numbers = [
             sign * size
             for size in sizes
             for sign in (1, -1)
             if size >= least and low < sign * size < high
         ]
-        if 4 * len(found) <= min(most, _SPREAD):
-            return found
+        if 4 * len(round_numbers) <= min(most, _SPREAD):
+            return round_numbers
     return []
 
 
@@ -314,8 +315,8 @@ def ends_of(column: Real, values: Cells) -> Codes:
     cells = end_cells(column)
     numbers = numbers_of(column, values)
     there = np.isfinite(numbers)
-    found = np.rint(np.abs(np.where(there, numbers, 0)) * cells) % cells
-    return np.where(there, found, cells).astype(np.int32)
+    remainders = np.rint(np.abs(np.where(there, numbers, 0)) * cells) % cells
+    return np.where(there, remainders, cells).astype(np.int32)
 
 
 def moved_to_ends(
@@ -359,12 +360,12 @@ def moved_to_ends(
     steps = np.rint(values.to_numpy(np.float64, na_value=0.0)[moves] * unit).astype(
         np.int64
     )
-    own = np.clip(table - taken, 0, None)
-    found = values.copy()
-    found.iloc[moves] = (
-        moved(steps, first[begin[at]], last[end[at]], own, draws[moves]) / unit
+    remaining = np.clip(table - taken, 0, None)
+    moved_values = values.copy()
+    moved_values.iloc[moves] = (
+        moved(steps, first[begin[at]], last[end[at]], remaining, draws[moves]) / unit
     )
-    return found
+    return moved_values
 
 
 def moved(
@@ -390,8 +391,8 @@ def moved(
     before = heap[start]
     after = heap[start + (high - low) + 1]
     target = np.minimum(before + draws * (after - before), np.nextafter(after, 0))
-    found = np.searchsorted(heap, target, side="right") - 1
-    there = np.where(after > before, low + found - start, at)
+    nodes = np.searchsorted(heap, target, side="right") - 1
+    there = np.where(after > before, low + nodes - start, at)
     return np.where(below, -there, there)
 
 
@@ -465,13 +466,13 @@ def within(schema: Schema, runs: Mapping[str, Run] | None = None) -> Schema:
     """The schema in which every column has bounds: those of its run, or the widest."""
     if not any(map(kinds.is_unbounded, schema.columns)):
         return schema
-    found = {
+    bounds = {
         c.name: None if runs is None else runs[c.name]
         for c in schema.columns
         if kinds.is_unbounded(c)
     }
     columns = (
-        bounded(c, found[c.name]) if kinds.is_unbounded(c) else c
+        bounded(c, bounds[c.name]) if kinds.is_unbounded(c) else c
         for c in schema.columns
     )
     return replace(schema, columns=tuple(columns))

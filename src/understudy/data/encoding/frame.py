@@ -161,7 +161,9 @@ class Frame:
         out = np.empty((len(values), self.features))
         frequency = np.unravel_index(self.order, self.shape)
         # of each side, faster ones are not needed
-        sizes = [int(own.max()) + 1 for own in frequency[: self.sides]]
+        sizes = [
+            int(side_frequency.max()) + 1 for side_frequency in frequency[: self.sides]
+        ]
         sides = self.shape[: self.sides]
         bases = [
             np.rint(dct(n) * UNIT)[:size] for n, size in zip(sides, sizes, strict=True)
@@ -243,10 +245,10 @@ class Frame:
         """
         flat = np.ones((self._slow, 1))
         frequency = np.unravel_index(self.order, self.shape)
-        for side, own in enumerate(frequency):
+        for side, side_frequency in enumerate(frequency):
             n = self.shape[side]
             waves = dct(n) if side < self.sides else np.eye(n)
-            wave = waves[own]  # (features, n)
+            wave = waves[side_frequency]  # (features, n)
             flat = (flat[:, :, None] * wave[:, None, :]).reshape(len(flat), -1)
         no_poses = np.zeros((self.poses, flat.shape[1]))
         return np.concatenate([no_poses, flat / UNIT])

@@ -48,7 +48,7 @@ def likely_run(
     needed = held_before - falling * is_there.cumsum(1)
     most = torch.where(is_there, needed, torch.inf)
     is_own = is_there & (order < len(counts))
-    own = torch.where(is_own, falling, torch.inf)
+    known_counts = torch.where(is_own, falling, torch.inf)
 
     # the total may be off
     steps = torch.tensor(_STEPS if sure else (0.0,), dtype=torch.float64)[:, None]
@@ -59,7 +59,7 @@ def likely_run(
     loss = (is_kept.double() @ falling - people) / held
     emptied = (is_there & ~is_kept).double() @ falling.square()
     squares = held * loss.square() + emptied
-    n_empty = (own < noise + loss[:, :, None]).sum(2)
+    n_empty = (known_counts < noise + loss[:, :, None]).sum(2)
     variance = 2 * noise**2
     cost = squares / variance + steps.square() / 2 + empty_cost * n_empty
     cells = is_inside.sum(1)

@@ -118,7 +118,8 @@ def shadow_models(
     count = len(order) // 2
     strata = np.tile(np.arange(len(targets)), len(asked.lots))[order]
     hits, control = (
-        _ranks(found.mean(axis=0)).ravel()[order] for found in (scores, controls)
+        _ranks(run_scores.mean(axis=0)).ravel()[order]
+        for run_scores in (scores, controls)
     )
     measures = ranking(
         hits[:count],
@@ -168,7 +169,7 @@ def _run_all(
 ) -> _Runs:
     """Runs on as many rows each: the targets that take part, and reference rows."""
     lots = _draw_lots(runs, len(targets), rng)
-    found = []
+    run_scores = []
     for takes_part in lots:
         others = rng.choice(
             len(reference),
@@ -177,8 +178,8 @@ def _run_all(
         )
         people = np.concatenate([targets[takes_part], reference[others]])
         table = release(rng.permutation(people), int(rng.integers(1 << 31)))
-        found.append(_features(table, targets, space))
-    return _Runs(tuple(np.stack(kind) for kind in zip(*found, strict=True)), lots)
+        run_scores.append(_features(table, targets, space))
+    return _Runs(tuple(np.stack(kind) for kind in zip(*run_scores, strict=True)), lots)
 
 
 def _features(table: Codes, targets: Codes, space: Space) -> tuple[Floats, Floats]:

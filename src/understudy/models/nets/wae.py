@@ -277,21 +277,21 @@ class ImageWae(Autoencoder):
 
     @property
     def shapes(self) -> Shapes:
-        few = self.channels
-        many = 2 * self.channels
-        inner = many * self.height * self.width // 16
+        narrow = self.channels
+        wide = 2 * self.channels
+        inner = wide * self.height * self.width // 16
         return {
-            "encoder1.weight": (few, 1, 4, 4),
-            "encoder1.bias": (few,),
-            "encoder2.weight": (many, few, 4, 4),
-            "encoder2.bias": (many,),
+            "encoder1.weight": (narrow, 1, 4, 4),
+            "encoder1.bias": (narrow,),
+            "encoder2.weight": (wide, narrow, 4, 4),
+            "encoder2.bias": (wide,),
             "encoder3.weight": (self.latent, inner),
             "encoder3.bias": (self.latent,),
             "decoder1.weight": (inner, self.latent),
             "decoder1.bias": (inner,),
-            "decoder2.weight": (many, few, 4, 4),
-            "decoder2.bias": (few,),
-            "decoder3.weight": (few, 1, 4, 4),
+            "decoder2.weight": (wide, narrow, 4, 4),
+            "decoder2.bias": (narrow,),
+            "decoder3.weight": (narrow, 1, 4, 4),
             "decoder3.bias": (1,),
         }
 

@@ -66,12 +66,12 @@ class Coarse:
         parts = torch.split(known.clamp(min=0).cpu().double(), list(sizes))
         groups = []
         first = 0
-        for column, own in enumerate(parts):
+        for column, part in enumerate(parts):
             limit = max(sizes) if column in whole else most
-            if len(own) > limit:
-                levels = torch.as_tensor(merged_neighbours(own, limit))
+            if len(part) > limit:
+                levels = torch.as_tensor(merged_neighbours(part, limit))
             else:
-                levels = torch.arange(len(own))
+                levels = torch.arange(len(part))
             groups.append(levels.to(torch.int64) + first)
             first = int(groups[-1][-1]) + 1
         if first == sum(sizes):

@@ -108,14 +108,14 @@ class _Couples:
 
 
 class _Two(NamedTuple):
-    """Both's odds (components, levels), how far the other allows the one's, 1/z `left`,
+    """Both's odds (components, levels), how far the other allows the one's, 1/z (`inverse`),
     the one's odds over z.
     """
 
     one: Tensor
     other: Tensor
     to_one: Tensor
-    left: Tensor
+    inverse: Tensor
     given: Tensor
 
 
@@ -188,7 +188,7 @@ class Ruled:
             other = two.other * (two.one @ couples.allowed)
             parts += [
                 two.given * two.to_one,
-                other * (two.left @ couples.other.T),
+                other * (two.inverse @ couples.other.T),
             ]
             levels += [couples.first, couples.second]
         for tie in self.rules.others:
@@ -215,7 +215,7 @@ class Ruled:
         """
         logs = [self._remainder(tie).log() for tie in self.rules.others]
         if self.rules.couples is not None:
-            logs.append(-self._two.left.log().sum(1))
+            logs.append(-self._two.inverse.log().sum(1))
         return torch.stack(logs).sum(0) if logs else None
 
     def weighed(self, rows: Tensor, share: Tensor | None = None) -> Tensor:

@@ -99,7 +99,7 @@ class _Outward:
         return (self.law.spikes > 0)[:: self.side]
 
     @cached_property
-    def held(self) -> Floats:
+    def people_before(self) -> Floats:
         """The people before each edge."""
         return cumulated(self.people)
 
@@ -148,8 +148,8 @@ def end(law: Law, side: int, again: bool) -> int:
     needs evidence.
     """
     out = _Outward(law, side)
-    total = out.held[-1]
-    past = total - out.held
+    total = out.people_before[-1]
+    past = total - out.people_before
     is_round = _is_round(out)
     most = np.where(is_round, 2 * _ENDS.past, _ENDS.past) * total
     ends = np.flatnonzero((past > 1e-9) & (past < most))
@@ -160,7 +160,7 @@ def end(law: Law, side: int, again: bool) -> int:
     places = _Places(ends, np.minimum(begins, ends - 2).clip(min=0))
     past = past[ends]
     is_round = is_round[ends]
-    before = places.within(out.held)
+    before = places.within(out.people_before)
     gain, outside = _gains(out, places)
     if again:
         slack = np.full(len(ends), -_ENDS.slack)
@@ -243,7 +243,9 @@ class _Moved:
 
     @cached_property
     def past(self) -> Floats:
-        past: Floats = self.out.held[-1] - self.out.held[self.places.ends]
+        past: Floats = (
+            self.out.people_before[-1] - self.out.people_before[self.places.ends]
+        )
         return past
 
     @cached_property
@@ -254,13 +256,15 @@ class _Moved:
     @cached_property
     def ratio(self) -> Floats:
         smooth = self.places.within(self.out.smooth)
-        held = self.places.within(self.out.held)
-        room = np.where(self.spares_spikes, smooth, held)
+        people = self.places.within(self.out.people_before)
+        room = np.where(self.spares_spikes, smooth, people)
         return np.asarray(self.past / room.clip(min=1e-9))
 
     def among(self, at: Places) -> Floats:
         """How many of those among whom people are moved are before these edges."""
-        return np.where(self.spares_spikes, self.out.smooth[at], self.out.held[at])
+        return np.where(
+            self.spares_spikes, self.out.smooth[at], self.out.people_before[at]
+        )
 
 
 class _Nodes:
@@ -273,7 +277,7 @@ class _Nodes:
         self.moved = moved
         self.nodes = ranges.places
         self.precision = 1 / ranges.variance
-        self.here = np.diff(moved.out.held[self.nodes])
+        self.here = np.diff(moved.out.people_before[self.nodes])
         self.off = ranges.counts - self.here
         self.last = len(self.here)
         ends, begins = moved.places
@@ -302,7 +306,7 @@ class _Nodes:
         first = np.minimum(self.first, self.node)
         linear = np.zeros((2, len(first)))
         square = np.zeros((2, len(first)))
-        for number, law in enumerate((out.smooth, out.held)):
+        for number, law in enumerate((out.smooth, out.people_before)):
             people = np.diff(law[self.nodes])
             sums = cumulated(self.precision * (people * self.off))
             squares = cumulated(self.precision * people**2)
@@ -319,7 +323,10 @@ class _Nodes:
         ends, begins = moved.places
         inner = np.maximum(self.nodes[self.node_of], begins)
         entered = moved.ratio * (moved.among(ends) - moved.among(inner))
-        departed = moved.out.held[self.nodes[self.node_of + 1]] - moved.out.held[ends]
+        departed = (
+            moved.out.people_before[self.nodes[self.node_of + 1]]
+            - moved.out.people_before[ends]
+        )
         return self._gain(self.is_cut, self.node_of, entered - departed)
 
     def across_begin(self) -> Floats:
@@ -367,10 +374,10 @@ def sharp_end(law: Law, side: int) -> int:
 
 def _begin_of_window(out: _Outward, stop: int) -> int:
     """The edge behind which the people are by whom an end is found."""
-    people = out.held[-1]
+    people = out.people_before[-1]
     noise = out.law.column.noise
     window = min(_SHARP.window * noise, people / 2)
-    begin = int(np.searchsorted(out.held, people - window, side="right")) - 1
+    begin = int(np.searchsorted(out.people_before, people - window, side="right")) - 1
     return max(min(begin, stop - 2), 0)
 
 
@@ -378,9 +385,9 @@ def _first_sharp_end(out: _Outward) -> int:
     """The innermost edge that may be the end: behind all spikes and nearly all
     people.
     """
-    people = out.held[-1]
+    people = out.people_before[-1]
     past = min(_SHARP.past * out.law.column.noise, _SHARP.past_share * people)
-    behind_people = int(np.searchsorted(out.held, people - past))
+    behind_people = int(np.searchsorted(out.people_before, people - past))
     spikes = np.flatnonzero(out.is_spike)
     behind_spikes = int(spikes[-1]) + 1 if len(spikes) else 0
     return max(behind_spikes, behind_people)

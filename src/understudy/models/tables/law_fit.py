@@ -53,11 +53,11 @@ _PENALTY = PenaltySettings()
 
 class LogDensity(Protocol):
     """What is fitted: `logs` of the people in each bin. Of so many people p the counts
-    cost p·square·p/2 − linear·p; `left` is what is left of all three terms.
+    cost p·square·p/2 − linear·p; `loss` is what is left of all three terms.
     """
 
     logs: Floats
-    left: float
+    loss: float
 
     @property
     def square(self) -> Floats: ...
@@ -98,7 +98,7 @@ def _fit_some(laws: Sequence[LogDensity]) -> None:
         laws, fitted.numpy(), losses.tolist(), strict=True
     ):
         law.logs = fitted_logs[: len(law.logs)].copy()
-        law.left = rest
+        law.loss = rest
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,8 +114,8 @@ class Ordered:
     def _rough_quantiles(self) -> Floats:
         """The 10, 25, 50, 75 and 90 % quantiles, by a layer of few nodes."""
         depths = range(len(self.layers))
-        few = [d for d in depths if len(self.layers[d]) <= 2 * self.fan**2]
-        depth = max(few, default=0)
+        small_depths = [d for d in depths if len(self.layers[d]) <= 2 * self.fan**2]
+        depth = max(small_depths, default=0)
         layer = self.layers[depth].double()
         total = torch.tensor([self.total], dtype=torch.float64)
         people = to_simplex(layer[None], total)[0].numpy()

@@ -83,7 +83,7 @@ class Law:
         self.bins = np.linspace(first, last, count + 1)
         self.logs = np.zeros(count)
         self.parts = [self._shares(ranges.places) for ranges in column.counted]
-        self.left = math.inf  # of all three terms, once fitted
+        self.loss = math.inf  # all three terms of `law_fit`, once fitted
         self.with_spikes(spikes)
         self.start_flat()
 

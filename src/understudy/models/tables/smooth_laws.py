@@ -70,7 +70,7 @@ def _on_the_likelier_scale(
             ]
         )
     fit([law for laws in tried for law in laws])
-    return [min(laws, key=lambda law: law.left) for laws in tried]
+    return [min(laws, key=lambda law: law.loss) for laws in tried]
 
 
 def _take_spikes(laws: Sequence[Law]) -> None:
@@ -113,11 +113,11 @@ def _cut_at_ends(
     for place, several in tried.items():
         even = scales[place][2]
 
-        def left(law: Law, even: Floats = even) -> float:
+        def penalised_loss(law: Law, even: Floats = even) -> float:
             margin = even_margin if law.scale is even else 0.0
-            return law.left + margin
+            return law.loss + margin
 
-        laws[place] = min(several, key=left)
+        laws[place] = min(several, key=penalised_loss)
         laws[place].fall()
 
 

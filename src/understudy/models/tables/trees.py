@@ -187,13 +187,13 @@ class Trees:
         columns = []
         start = 0
         each = zip(self.layers, self.times, self.columns, strict=True)
-        for layers, times, (own, column) in each:
+        for layers, times, (declared, column) in each:
             sizes = [*layers, int(column.nullable)]
             middle = start + times * sum(sizes)
             again = nodes[start:middle].view(times, -1)
             mean = again.double().mean(0) if times > 1 else again[0]
             *parts, missing = torch.split(mean, sizes)
-            ends = nodes[middle : middle + grid.end_cells(own)]
+            ends = nodes[middle : middle + grid.end_cells(declared)]
             start = middle + len(ends)
             columns.append(
                 Nodes(parts, missing if column.nullable else None, ends, times)

@@ -158,8 +158,10 @@ def folded(parts: Sequence[tuple[Any, int]]) -> Any:
     is_symmetric = all(distribution._symmetric for distribution, _ in parts)
     sides = []
     for side in ("_pmf_remove",) if is_symmetric else ("_pmf_remove", "_pmf_add"):
-        own = [(getattr(distribution, side), times) for distribution, times in parts]
-        sides.append(_folded(own))
+        one_sided = [
+            (getattr(distribution, side), times) for distribution, times in parts
+        ]
+        sides.append(_folded(one_sided))
     return plds.PrivacyLossDistribution(*sides)
 
 

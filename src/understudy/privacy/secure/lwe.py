@@ -141,10 +141,10 @@ class Room:
 
     def __post_init__(self) -> None:
         if self.spread > _WIDEST:
-            own, other = self.widths
+            own_width, other_width = self.widths
             raise ConfigError(
-                f"encrypted products of {own:,} and {other:,} levels with counts of "
-                f"{self.bits} bits do not fit into 64 bits: what hides the errors at "
+                f"encrypted products of {own_width:,} and {other_width:,} levels with "
+                f"counts of {self.bits} bits do not fit into 64 bits: what hides the errors at "
                 "2^-40 in zCDP would make counts wrong. Take fewer levels, or dealt "
                 "products.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
@@ -179,25 +179,27 @@ class Room:
     @property
     def shift(self) -> float:
         """2‖h‖ + 6σ√(a·levels), in L2: a person has each level at most once."""
-        own, other = self.widths
-        return (2 * self._zeros + CUT * math.sqrt(own * other)) * _ABOVE
+        own_width, other_width = self.widths
+        return (2 * self._zeros + CUT * math.sqrt(own_width * other_width)) * _ABOVE
 
     @property
     def hint(self) -> float:
         """2‖L‖, in L2."""
-        own, other = self.widths
+        own_width, other_width = self.widths
         t = _RARE * math.log(2)
-        factor = own + 2 * math.sqrt(own * t) + 2 * t
+        factor = own_width + 2 * math.sqrt(own_width * t) + 2 * t
         return (
-            2 * (self._zeros + ERROR * math.sqrt(self.holds * other * factor)) * _ABOVE
+            2
+            * (self._zeros + ERROR * math.sqrt(self.holds * other_width * factor))
+            * _ABOVE
         )
 
     @property
     def _zeros(self) -> float:
         """‖h‖, at most."""
-        own, other = self.widths
+        own_width, other_width = self.widths
         cell = ERROR**2 * (self.dimension * (2 / 3 * _KEY_ERRORS + _KEY) + 1)
-        return math.sqrt(2 * math.log(2) * own * cell * (2 * _RARE + other))
+        return math.sqrt(2 * math.log(2) * own_width * cell * (2 * _RARE + other_width))
 
     @property
     def rho(self) -> float:
@@ -345,11 +347,13 @@ class Adder:
     def add(self, place: bytes, sent: Mapping[str, Words], rows: Bits) -> None:
         """Add up the words of these people, by sender, over each of their levels."""
         for name, words in sent.items():
-            own, other = self.rooms[name].widths
-            if words.shape != (len(rows), own) or rows.shape[1:] != (other,):
+            own_width, other_width = self.rooms[name].widths
+            if words.shape != (len(rows), own_width) or rows.shape[1:] != (
+                other_width,
+            ):
                 raise MessageError(
-                    f"{len(rows):,} encrypted rows of {own} columns were due, not "
-                    f"{words.shape}.",
+                    f"{len(rows):,} encrypted rows of {own_width} columns were due, "
+                    f"not {words.shape}.",
                     effect=Effect.NOTHING_COMPUTED,
                 )
         if not sent:
@@ -357,29 +361,29 @@ class Adder:
         dimension = self.rooms[next(iter(sent))].dimension
         for at, block in _matrix(_rows(self._public, place), len(rows), dimension):
             levels = rows[at].T
-            matrix_sums = _left(levels, block)
+            matrix_sums = _left_product(levels, block)
             for name, words in sent.items():
                 self._sums[name][:, :dimension] += matrix_sums
-                self._sums[name][:, dimension:] += _left(levels, words[at])
+                self._sums[name][:, dimension:] += _left_product(levels, words[at])
 
     def answer(self, name: str, public_key: Words, rng: Rng) -> tuple[bytes, Words]:
         """What this A is sent, and B's share of every count, (a, b), modulo 2^bits.
         `rng`: for this answer alone.
         """
         room = self.rooms[name]
-        own, other = room.widths
-        if public_key.shape != (room.dimension, own):
+        own_width, other_width = room.widths
+        if public_key.shape != (room.dimension, own_width):
             raise MessageError("a public key was due.", effect=Effect.NOTHING_COMPUTED)
         words = self._sums[name].copy()
         sums = words[:, : room.dimension]
         sealed = words[:, room.dimension :]
-        r = _ternary(rng.bytes(32), (other, room.dimension))
+        r = _ternary(rng.bytes(32), (other_width, room.dimension))
         for at, block in _matrix(_zeros(self._public), room.dimension, room.dimension):
-            sums += _left(r[:, at], block)
-        sealed += _left(r, public_key)
+            sums += _left_product(r[:, at], block)
+        sealed += _left_product(r, public_key)
         words += WORDS.words(draw_errors(rng.bytes(32), words.shape))
         sealed += WORDS.words(draw_flood(room.flood, sealed.shape, rng))
-        mask = draw_mask((other, own), rng)
+        mask = draw_mask((other_width, own_width), rng)
         sealed += mask
         r.fill(0)
         share = np.uint64(0) - (mask >> np.uint64(64 - room.bits))
@@ -473,7 +477,7 @@ def _right(words: Words, small: Small) -> Words:
     return _joined(low @ factor, high @ factor)
 
 
-def _left(small: Small | Bits, words: Words) -> Words:
+def _left_product(small: Small | Bits, words: Words) -> Words:
     """(m, n), (n, k) → (m, k)."""
     total = np.zeros((len(small), words.shape[1]), dtype=WORDS.dtype)
     for start in range(0, len(words), _BLOCK):

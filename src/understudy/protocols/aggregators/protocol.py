@@ -120,8 +120,8 @@ class TableTerms(Terms):
     @cached_property
     def kinds(self) -> list[tuple[float, int]]:
         return [
-            (scaled(self.sigma, factor), many)
-            for factor, many in Counter(self._factors).items()
+            (scaled(self.sigma, factor), n_tables)
+            for factor, n_tables in Counter(self._factors).items()
         ]
 
     @cached_property

@@ -74,13 +74,13 @@ def cells_between(name: str, cells: Sequence[Sequence[Any]]) -> dict[str, bytes]
     adds up under another's name would not cancel in the other's key, and show who they
     are.
     """
-    told: dict[str, list[Any]] = {}
+    cells_by_peer: dict[str, list[Any]] = {}
     for people, peers in cells:
         for peer in peers:
-            told.setdefault(peer, []).append([people, sorted([name, *peers])])
+            cells_by_peer.setdefault(peer, []).append([people, sorted([name, *peers])])
     return {
         peer: hashlib.sha256(b"understudy cells " + cut_as(some)).digest()
-        for peer, some in told.items()
+        for peer, some in cells_by_peer.items()
     }
 
 
@@ -174,12 +174,14 @@ class EncryptedProducts:
             data = self._opened(peer, inbox[peer])
             share = self._encryptor().share(data, self.rooms[peer])
             parts[peer] = self.ring.signed(self.ring.words(share))
-        found: dict[Groups, Tensor] = {}
+        block_shares: dict[Groups, Tensor] = {}
         for peer, part in parts.items():
             groups = self.groups[peer]
-            found[groups] = found[groups] + part if groups in found else part
+            block_shares[groups] = (
+                block_shares[groups] + part if groups in block_shares else part
+            )
         self.forget()
-        return found
+        return block_shares
 
     def forget(self) -> None:
         """Overwrite the key under which rows are encrypted."""

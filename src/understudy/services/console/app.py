@@ -294,14 +294,14 @@ def _ledger_page(
 def _page(request: Request, name: str, code: int = 200, **facts: Any) -> HTMLResponse:
     desk = _desk(request)
     keys = request.app.state.keys
-    said = request.query_params.get("said", "")
+    message = request.query_params.get("said", "")
     live = "live" in request.query_params
     here = {
         "desk": desk,
         "base": keys.base,
         "form_word": keys.form,
         "here": name,
-        "said": said,
+        "said": message,
         "live": live,
     }
     return HTMLResponse(_environment().get_template(name).render(here, **facts), code)

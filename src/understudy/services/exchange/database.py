@@ -366,9 +366,9 @@ class Refusals:
         self._rate.spend(token)
         self.lines += 1
         if self.lines > (most := self._limits.refusals_in_all):
-            few = self.lines - most + most // 10  # so that it is seldom done
+            n_removed = self.lines - most + most // 10  # so that it is seldom done
             oldest = session.scalars(
-                select(Event.id).where(_REFUSED).order_by(Event.id).limit(few)
+                select(Event.id).where(_REFUSED).order_by(Event.id).limit(n_removed)
             ).all()
             session.execute(delete(Event).where(_REFUSED, Event.id <= oldest[-1]))
             self.lines -= len(oldest)
