@@ -108,8 +108,9 @@ class _Couples:
 
 
 class _Two(NamedTuple):
-    """Both's odds (components, levels), how far the other allows the one's, 1/z (`inverse`),
-    the one's odds over z.
+    """Two columns of each tie under a component: `one` and `other` have their
+    probabilities (components, levels), `to_one` how far the other allows the one's
+    levels, `inverse` 1/z, and `given` is `one` over z.
     """
 
     one: Tensor

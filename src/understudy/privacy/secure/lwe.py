@@ -144,8 +144,9 @@ class Room:
             own_width, other_width = self.widths
             raise ConfigError(
                 f"encrypted products of {own_width:,} and {other_width:,} levels with "
-                f"counts of {self.bits} bits do not fit into 64 bits: what hides the errors at "
-                "2^-40 in zCDP would make counts wrong. Take fewer levels, or dealt "
+                f"counts of {self.bits} bits do not fit into 64 bits: what hides the "
+                "errors at 2^-40 in zCDP would make counts wrong. Take fewer levels, "
+                "or dealt "
                 "products.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
