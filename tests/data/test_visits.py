@@ -272,3 +272,16 @@ def test_tables_that_the_schema_does_not_describe_are_refused() -> None:
         read_visits({"people": who, "evnts": events}, clinic())
     with pytest.raises(SchemaError, match="visits"):
         read_rows({"people": who, "events": events}, clinic().events)
+
+
+def test_bins_of_the_number_of_events_are_declared_as_those_of_gaps_are() -> None:
+    schema = clinic(most_events=12, numbers=[0, 1, 2, 5], gaps=[0, 7])
+    assert schema.person_schema.columns[-1].edges.tolist() == [0, 1, 2, 5, 13]
+    assert VisitSchema.from_dict(schema.to_dict()) == schema
+    binned = clinic(most_events=12).binned(
+        {"number_of_events": (0, 1, 4, 12), "day_gap": (0, 2, 30)}
+    )
+    assert (binned.numbers, binned.gaps) == ((0, 1, 4), (0, 2))
+    for wrong in ([0, 2], [0], [1, 2], [0, 1, 5, 3], [0, 1, 12], "01", 3):
+        with pytest.raises(SchemaError):
+            clinic(most_events=12, numbers=wrong)

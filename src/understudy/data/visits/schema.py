@@ -46,6 +46,7 @@ _KEYS = (
     "cut",
     "time",
     "gaps",
+    "numbers",
     "title",
     "note",
     "rules",
@@ -134,6 +135,7 @@ class VisitSchema(PeopleSchema):
     cut: str = "first"
     time: str | None = None
     gaps: tuple[int, ...] | None = None
+    numbers: tuple[int, ...] | None = None
     title: str = TITLE
     note: str = ""
     rules: tuple[Rule, ...] = ()
@@ -181,6 +183,7 @@ class VisitSchema(PeopleSchema):
                 self, part, replace(schema, person=self.person, rules=())
             )
         self._check_time()
+        self._check_numbers()
         derived = [*self.person_schema.names, *self.event_schema.names]
         twice = repeated(
             [self.person, *(() if self.time is None else (self.time,)), *derived]
@@ -219,6 +222,18 @@ class VisitSchema(PeopleSchema):
             object.__setattr__(self, "gaps", tuple(self.gaps))
         self._gap()  # says what else is wrong with gaps
 
+    def _check_numbers(self) -> None:
+        if self.numbers is None:
+            return
+        numbers = self.numbers
+        if not isinstance(numbers, list | tuple) or list(numbers[:2]) != [0, 1]:
+            raise SchemaError(
+                "numbers say where bins of the number of events begin, the first at "
+                f"0, the second at 1, not {numbers!r}."
+            )
+        object.__setattr__(self, "numbers", tuple(numbers))
+        self._number()  # says what else is wrong with numbers
+
     @property
     def parts(self) -> "tuple[VisitSchema, ...]":  # type: ignore[override]
         return (self,)
@@ -248,16 +263,7 @@ class VisitSchema(PeopleSchema):
             columns.append(
                 replace(self.clock, name=f"first_{self.time}", nullable=True)
             )
-        bins = (
-            None
-            if self.most_events <= 32
-            else grid(self.most_events, single=16, factor=1.25)
-        )
-        columns.append(
-            Integer(
-                name=f"number_of_{self.title}", low=0, high=self.most_events, bins=bins
-            )
-        )
+        columns.append(self._number())
         return Schema(columns=tuple(columns), person=self.person, origin=self.origin)
 
     @cached_property
@@ -304,8 +310,17 @@ class VisitSchema(PeopleSchema):
         )
 
     def binned(self, bins: Mapping[str, Any]) -> "VisitSchema":
-        """With these bins of its columns, by their names."""
-        return self.map_tables(lambda table: table.binned(bins))
+        """With these bins of its columns, by their names, of gaps and of the number of
+        events among them.
+        """
+        numbers = bins.get(self._number().name)
+        gaps = bins.get(f"{self.time}_gap")
+        binned = self.map_tables(lambda table: table.binned(bins))
+        return replace(
+            binned,
+            numbers=self.numbers if numbers is None else tuple(numbers[:-1]),
+            gaps=self.gaps if gaps is None else tuple(gaps[:-1]),
+        )
 
     def map_tables(self, change: Callable[[Schema], Schema]) -> "VisitSchema":
         tables = {name: change(table) for name, table in self.tables.items()}
@@ -320,6 +335,14 @@ class VisitSchema(PeopleSchema):
             *self.event_schema.columns,
             *(() if self.clock is None else (self.clock,)),
         )
+
+    def _number(self) -> Integer:
+        high = self.most_events
+        if self.numbers is not None:
+            bins: tuple[int, ...] | None = (*self.numbers, high)
+        else:
+            bins = None if high <= 32 else grid(high, single=16, factor=1.25)
+        return Integer(name=f"number_of_{self.title}", low=0, high=high, bins=bins)
 
     def _gap(self) -> Integer:
         assert self.clock is not None, "without a time there is no gap"
@@ -344,6 +367,7 @@ class VisitSchema(PeopleSchema):
             "title": title,
             "time": self.time,
             "gaps": [*(self.gaps or ())],
+            "numbers": [*(self.numbers or ())],
             "note": self.note,
         }
         return (
