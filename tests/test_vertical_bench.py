@@ -89,3 +89,17 @@ def test_every_column_is_with_one_party_in_the_share_that_was_asked_for(
     held = bench.owners(cell, table)
     assert sorted(np.concatenate(list(held.values()))) == sorted(table.schema.names)
     assert [len(columns) for columns in held.values()] == [2, 3]
+
+
+def test_a_map_has_the_parties_columns_on_two_sides_of_a_line(
+    load_bench: Callable[..., ModuleType],
+) -> None:
+    pytest.importorskip("PIL")
+    maps = load_bench("vertical", "maps")
+    table = maps.load("toy", Path("nowhere"), 0)
+    plain, lined = maps.parted_map(table.train, table.schema, 2)
+    assert len(lined) == len(plain) + 1
+    assert (lined[2] == maps.GREY).all()
+    assert (lined[:, 2] == maps.GREY).all()
+    across = np.delete(lined[:2], 2, axis=1)[:, 2:]
+    assert (across == plain[:2, 2:]).all()
