@@ -246,3 +246,19 @@ def test_three_way_tables_across_holders_are_measured_beside_those_of_one(
     assert all(set(across.FIELDS) == set(row) for row in (held, paired, either))
     found = across.beside([held, paired, either]).loc[("toy", 8.0)]
     assert found["any", "auc"] == pytest.approx(either["auc"] - held["auc"], abs=1e-4)
+
+
+def test_more_budget_is_measured_on_a_rule_and_beside_a_bootstrap(
+    load_bench: Callable[..., ModuleType], tmp_path: Path
+) -> None:
+    budget = load_bench("joint", "budget")
+    rule = budget.rule(tmp_path)
+    features = rule.columns[:-1].tolist()
+    assert (rule.groupby(features)["label"].nunique() == 1).all()
+    assert rule["label"].nunique() == 5
+    args = {"data": tmp_path, "settings": {}}
+    every = budget.cells(["rule@8000"], budget.BOOTSTRAP, [8.0], 1)
+    row = budget.measure(next(every), args)
+    assert row["people"] == 8_000
+    assert row["f1"] > 0.95
+    assert 0 < row["avd2"] < row["avd3"] < 0.05

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent
+from numpy.typing import NDArray
 from torch import Tensor
 
 from refusals import raises
@@ -197,6 +198,82 @@ def test_echoes_of_an_effect_take_no_place_of_another() -> None:
     made, _ = drawn(frame, searched_triples=2)
     for one, two, three in (("b0", "b3", "b6"), ("b1", "b2", "b5")):
         assert float((made[three] == (made[one] ^ made[two])).mean()) > 0.9
+
+
+RULED = Schema(
+    columns=tuple(Ordinal(name=f"o{n}", categories=(1, 2, 3, 4)) for n in range(5))
+)
+
+
+def ruled(people: int, seed: int) -> pd.DataFrame:
+    """The last column is the smaller of the first two, or the third where the fourth is
+    large.
+    """
+    frame = rows(RULED, people, seed)
+    smaller = np.minimum(frame["o0"], frame["o1"])
+    return frame.assign(o4=np.where(frame["o3"] == 4, frame["o2"], smaller))
+
+
+def far_from(real: pd.DataFrame, made: pd.DataFrame) -> float:
+    """The mean distance of tables of two columns and the last one."""
+    tables = list[NDArray[np.float64]]()
+    for frame in (real, made):
+        codes = frame.to_numpy() - 1
+        places = [
+            codes[:, [a, b, 4]] @ (16, 4, 1) for a, b in combinations(range(4), 2)
+        ]
+        counts = [np.bincount(one, minlength=64) for one in places]
+        tables.append(np.stack(counts) / len(codes))
+    gaps = np.abs(tables[0] - tables[1]).sum(1) / 2
+    return float(gaps.mean())
+
+
+@pytest.fixture(scope="module")
+def by_price() -> dict[float, tuple[float, float, int]]:
+    """At each ε, of two seeds: the mean distance, what parts them, and how many tables
+    were measured.
+    """
+    found = {}
+    real = ruled(6_000, seed=4)
+    for price in (1.0, 8.0, 1000.0):
+        distances = []
+        for seed in (1, 2):
+            federation = Federation.rehearsal(
+                {"one": real}, {"one": RULED}, budget=Budget(price, 1e-6), seed=seed
+            )
+            result = train(
+                "gram",
+                federation,
+                components=128,
+                steps=600,
+                target="o4",
+                fine=0.0,
+                device="cpu",
+                seed=seed,
+            )
+            made = result.generator.sample(60_000, seed=1)
+            distances.append(far_from(real, made[list(real)]))
+        tables = len(result.artefact.card["threes"])
+        found[price] = sum(distances) / 2, abs(distances[0] - distances[1]), tables
+    return found
+
+
+@pytest.mark.long
+def test_no_distance_grows_by_more_than_its_spread_as_more_is_paid(
+    by_price: dict[float, tuple[float, float, int]],
+) -> None:
+    (one, _, _), (eight, spread, _), (thousand, other, _) = by_price.values()
+    assert eight < 0.8 * one
+    assert thousand < eight + max(spread, other, 0.002)
+
+
+@pytest.mark.long
+def test_places_that_a_search_leaves_go_to_tables_with_the_target_where_noise_is_small(
+    by_price: dict[float, tuple[float, float, int]],
+) -> None:
+    few, *many = (tables for _, _, tables in by_price.values())
+    assert few < 4
+    assert many == [6, 6]  # of so many pairs of four columns
 
 
 def test_where_no_three_columns_have_an_effect_no_table_is_measured() -> None:

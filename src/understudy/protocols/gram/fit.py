@@ -56,6 +56,11 @@ from understudy.protocols.gram.settings import Config
 from understudy.protocols.gram.stages import NoisyGram, Pairs, Threes
 from understudy.protocols.joint.measurements import Measurements
 
+# of a three-way table's noise, what pairs, and with them single columns, are taken to
+# have at least: a descent that follows far more precise ones does not hear it
+# (joint/NOTES.md, "Budget that buys nothing")
+_HEARD = 0.4
+
 
 @dataclass(frozen=True)
 class MeasuredGram(NoisyGram):
@@ -221,7 +226,12 @@ class Chooser:
         config = self.config
         measured = self.measured
         device = pick_device(self.config.device)
+        noise = measured.loudness.to(device)
         if measured.triples:
+            least = _HEARD * max(one["noise"] for one in measured.triples)
+            beside = noise.clone().fill_diagonal_(torch.inf)
+            if float(beside.min()) < least:
+                noise = noise.clamp(min=least)
             more["triples"] = [
                 Triple(**{**one, "table": one["table"].to(device)})
                 for one in measured.triples
@@ -229,7 +239,7 @@ class Chooser:
         return fit_gram(
             measured.gram.to(device),
             self.sizes,
-            noise=measured.loudness.to(device),
+            noise=noise,
             people=measured.people,
             ties=self.ties,
             target=self.target,
@@ -296,6 +306,18 @@ class Chooser:
         )
         self.listed += map(frozenset, chosen.tolist())
         return chosen
+
+    def filled(self, threes: Tensor, among: Tensor, most: int, noise: float) -> Tensor:
+        """These columns, (n, 3), and up to so many in all whose tables with the target
+        tell the most; the other two are `among` these.
+        """
+        assert self.target is not None
+        others = self.tables(among, most - len(threes), noise)
+        target = torch.full((len(others), 1), self.target)
+        more = torch.cat([others, target], 1).sort(1).values
+        self.listed += map(frozenset, more.tolist())
+        every = [*threes.tolist(), *more.tolist()]
+        return torch.tensor(sorted(every), dtype=torch.int64).reshape(-1, 3)
 
 
 _WORDS = {

@@ -54,6 +54,7 @@ from understudy.protocols.gram.layout import Layout, Names
 from understudy.protocols.gram.pricing import GramPricing
 from understudy.protocols.gram.settings import (
     MANY_COLUMNS,
+    PLENTY,
     SEARCHED,
     SHOWN,
     SPIKES,
@@ -482,9 +483,13 @@ class Gram(Study[TableRows]):
             }
         terms: Terms = {}
         if self.searched:
-            terms["threes"] = chooser.threes(
-                measurements, self.searched, self.loudest(measurements, "again")
-            )
+            loudest = self.loudest(measurements, "again")
+            threes = chooser.threes(measurements, self.searched, loudest)
+            if self.fills(float(chooser.marginals.people), measurements):
+                threes = chooser.filled(
+                    threes, layout.tables_beside(target), self.searched, loudest
+                )
+            terms["threes"] = threes
         if not self._chooses:
             return terms
         pairs = layout.pairs_with(target)
@@ -507,6 +512,16 @@ class Gram(Study[TableRows]):
             else self.loudest(measurements, "threes")
         )
         return self.searched > 0 and people >= SHOWN * least
+
+    def fills(self, people: float, measurements: Measurements) -> bool:
+        """Whether tables with the target are measured where fewer were found than could
+        be: by default, where so many people stand far above their noise.
+        """
+        config = self.config
+        if config.searched_triples is not None or config.target_triples is not None:
+            return False
+        is_plenty = people >= PLENTY * self.loudest(measurements, "again")
+        return is_plenty and self.is_searched(people, measurements)
 
     def fine_tables(self, measurements: Measurements) -> TreesRead:
         """Consistent histograms of all columns, from the noisy trees."""

@@ -32,6 +32,9 @@ SEARCH = 0.2  # of the part for pairs once more, for that search
 # people for each unit of a search's σ: below, an effect of a tenth is less than four
 # deviations, and no search is made
 SHOWN = 40.0
+# people for each that a three-way table's noise is of: what is left of those places
+# goes to tables with the target (joint/NOTES.md, "Budget that buys nothing")
+PLENTY = 900.0
 SPIKES = 0.04  # of what pairs cost, for the digits of numbers that many share
 # of the pairs' budget, for what is measured after all pairs; for the strongest alone
 AGAIN = 0.2
@@ -121,7 +124,9 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     of three columns that no pair shows, found by a 25th of the pairs' budget
     (benchmarks/scale). By default up to eight, where all holders have the same columns,
     a target is named and people are many (`SHOWN`) by what was released; of fewer the
-    target's pairs have that part of the budget. `rules`: what is fitted is the law
+    target's pairs have that part of the budget. Where people are plenty beside the
+    noise (`PLENTY`), tables with the target that tell the most take the places of
+    those that were not found. `rules`: what is fitted is the law
     given the rules, and what is drawn keeps them; nothing is measured for them.
     `max_holders_per_person`: nobody can check it in a horizontal partition without an
     alignment, so the holders state it; noise is for a person who moves every count by
