@@ -65,7 +65,7 @@ STEPS = (
     ),
     (
         "joint.agree",
-        "all keys, the noise, seeds of masks",
+        "all keys, the noise",
         "a handshake with the other, sealed",
         "",
     ),
@@ -84,12 +84,18 @@ STEPS = (
     (
         "joint.swap",
         "what the other was told; the next people",
-        "their rows, masked and sealed",
+        "rows for it, encrypted and sealed, or none",
         "entry, outside ε",
     ),
     (
+        "joint.swap",
+        "the other's rows, encrypted",
+        "sums of them, masked and under noise",
+        "ε is charged",
+    ),
+    (
         "joint.release",
-        "the other's rows, masked; corrections",
+        "sums of its encrypted rows",
         "shares of all pairs, under noise",
         "ε is charged",
     ),

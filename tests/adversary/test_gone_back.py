@@ -542,7 +542,8 @@ def test_pairs_on_other_levels_are_multiplied_under_other_masks(
     tmp_path: Path, masked: Messages
 ) -> None:
     plain = case_of("Gram, columns, a target")
-    case = replace(plain, data=lambda: undeclared(vertical(2)), settings=MIXTURE)
+    settings = MIXTURE | {"products": "dealt"}
+    case = replace(plain, data=lambda: undeclared(vertical(2)), settings=settings)
     with carried_out(case, tmp_path) as (server, _):
         first = masked.copy()
         masked.clear()

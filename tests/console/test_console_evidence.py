@@ -212,7 +212,8 @@ def test_nothing_is_signed_that_was_not_shown_or_that_another_page_asks_for(
         refused(steward, 404)
         (folder / "more").unlink()
         stated = json.loads((folder / "privacy.json").read_text())
-        stated["parties"][0]["uses"]["insider"][0]["count"] += 1
+        for use in stated["parties"][0]["uses"]["insider"]:
+            use["count"] += 1
         (folder / "privacy.json").write_text(json.dumps(stated))
         refused(steward, 404)
         assert "follows from the uses" in words_of(

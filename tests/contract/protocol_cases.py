@@ -707,21 +707,21 @@ CASES = [
     Case(
         "Gram, columns, three parties",
         "gram",
-        MIXTURE,
+        MIXTURE | {"products": "dealt"},
         lambda: vertical(3),
         whole_price_at_begin=True,
     ),
     Case(
         "Gram, columns, encrypted products",
         "gram",
-        MIXTURE | {"products": "encrypted", "target": "smoker"},
+        MIXTURE | {"target": "smoker"},
         lambda: vertical(2),
         whole_price_at_begin=True,
     ),
     Case(
         "Gram, columns, a union, encrypted products",
         "gram",
-        MIXTURE | {"alignment": "union", "products": "encrypted"},
+        MIXTURE | {"alignment": "union"},
         lambda: vertical(2),
         # so that few people are made up
         Budget(epsilon=100.0, delta=1e-2),
@@ -744,7 +744,7 @@ CASES = [
     Case(
         "Gram, columns, a target",
         "gram",
-        MIXTURE | {"target": "smoker"},
+        MIXTURE | {"products": "dealt", "target": "smoker"},
         lambda: vertical(2),
         whole_price_at_begin=True,
     ),

@@ -35,8 +35,9 @@ from understudy.runtime.local import LocalParties, addressed
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(gram.Config):
-    """Levels as declared and no search, unless said."""
+    """Levels as declared, no search and masks that are dealt, unless said."""
 
+    products: str = "dealt"
     fine: float = 0.0
     searched_triples: int | None = 0
 

@@ -208,7 +208,9 @@ def test_the_strictest_budget_sets_the_noise_of_all() -> None:
 def test_the_ledger_holds_one_release_and_the_statement_says_the_same(cut: Any) -> None:
     tables, schemas = cut(3)
     parties = all_parties(tables, schemas)
-    outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
+    outcome = gram.train(
+        gram.Config(products="dealt", **SMALL), LocalParties(parties), schemas
+    )
     stated = {
         DiscreteGaussian(sigma): count
         for sigma, count in outcome.trained.card["releases"]
@@ -486,8 +488,10 @@ def test_a_release_that_was_paid_for_and_lost_is_in_the_statement(cut: Any) -> N
         return message
 
     with pytest.raises(PartyError, match="line"):
-        gram.train(gram.Config(**SMALL), Seen(parties, lose), schemas)
-    outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
+        gram.train(gram.Config(products="dealt", **SMALL), Seen(parties, lose), schemas)
+    outcome = gram.train(
+        gram.Config(products="dealt", **SMALL), LocalParties(parties), schemas
+    )
     once = sum(count for _, count in outcome.trained.card["releases"])
     for name, ledger in ledgers.items():
         assert sum(ledger.spend().values()) == 2 * once

@@ -238,7 +238,9 @@ def test_every_two_who_have_a_part_in_a_block_pad_it_and_no_pad_is_used_twice(
 def test_in_a_grid_a_person_pays_one_price_and_every_ledger_holds_it() -> None:
     tables, schemas = by_grid()
     parties = all_parties(tables, schemas)
-    outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
+    outcome = gram.train(
+        gram.Config(products="dealt", **SMALL), LocalParties(parties), schemas
+    )
     price = {
         DiscreteGaussian(sigma): count
         for sigma, count in outcome.trained.card["releases"]

@@ -163,7 +163,7 @@ def test_a_server_that_is_killed_between_two_releases_is_resumed_from_the_first(
 ) -> None:
     tables, schemas = cut()
     ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
-    config = gram.Config(remeasured_pairs=3, **SMALL)
+    config = gram.Config(remeasured_pairs=3, products="dealt", **SMALL)
 
     def killed(name: str, message: Any) -> Any:
         if isinstance(message, Propose):
@@ -175,7 +175,7 @@ def test_a_server_that_is_killed_between_two_releases_is_resumed_from_the_first(
     }
     with pytest.raises(SystemExit):
         gram.train(config, Seen(parties, killed), schemas, checkpoint=tmp_path)
-    other = gram.Config(remeasured_pairs=4, **SMALL)
+    other = gram.Config(remeasured_pairs=4, products="dealt", **SMALL)
     with pytest.raises(ConfigError, match="not what these settings ask for"):
         gram.train(
             other, LocalParties(parties), schemas, checkpoint=tmp_path, resume=True
@@ -197,7 +197,7 @@ def test_parties_that_died_with_the_server_leave_the_first_release_and_pay_nothi
 ) -> None:
     tables, schemas = cut()
     ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
-    config = gram.Config(target=TARGET, searched_triples=0, **SMALL)
+    config = gram.Config(target=TARGET, searched_triples=0, products="dealt", **SMALL)
 
     def killed(name: str, message: Any) -> Any:
         if asked(message, "again"):

@@ -172,11 +172,11 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
     )
 
     products: str = setting(
-        "dealt",
+        "encrypted",
         choice("dealt", "encrypted"),
-        "how counts of columns at two holders are made: of rows under masks that the "
-        "server deals, or of encrypted rows, where a server with a holder cannot read "
-        "the others' rows if holders follow the protocol",
+        "how counts of columns at two holders are made: of encrypted rows, where a "
+        "server with a holder cannot read the others' rows if holders follow the "
+        "protocol, or, in less time, of rows under masks that the server deals",
     )
 
     alignment: str = setting(
@@ -185,8 +185,8 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         "in a vertical partition, whose rows count: people whom all holders have, and "
         "who these "
         "are is disclosed to the holders; or, of two holders, all whom either has, and "
-        'nobody learns who is shared (with products = "encrypted", not even a server '
-        "together with a holder)",
+        'nobody learns who is shared (with products = "dealt", but a server together '
+        "with a holder)",
     )
 
     @property

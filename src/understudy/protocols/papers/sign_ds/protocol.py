@@ -15,6 +15,7 @@ their mean (line 9) 500 rounds hardly move the model (USPS at ε = 8: 0.44 inste
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -146,9 +147,9 @@ class SignDs(Classifying, ReportRounds):
     protocol = "sign-ds"
     public_rows: int = 0
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.steps = Steps()
+    @cached_property
+    def steps(self) -> Steps:
+        return Steps()
 
     def first_weights(
         self,

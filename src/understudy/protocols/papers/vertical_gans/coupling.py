@@ -72,7 +72,8 @@ class AcrossTables(Gram):
                 "columns.",
                 effect=Effect.NOTHING_CHARGED,
             )
-        super().__init__(GramConfig(fine=0.0, private=config.private), schemas)
+        tables = GramConfig(fine=0.0, private=config.private, products="dealt")
+        super().__init__(tables, schemas)
         self.whole_run = config
 
     def told_settings(self) -> dict[str, Any]:
