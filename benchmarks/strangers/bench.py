@@ -382,7 +382,7 @@ def with_few_classes(
         shares = as_words(table.train, target).value_counts(normalize=True)
         often = shares.index[shares >= RARE_CLASS]
         if len(often) == len(shares) <= MOST_CLASSES:
-            return replace(table, target=target), made
+            return replace(table, target=target, above=None), made
         often = often[: MOST_CLASSES - 1]
         frames = [
             frame.assign(**{target: rare_as_one(as_words(frame, target), often)})
