@@ -97,7 +97,7 @@ def test_products_of_extreme_words_are_exact(word: int) -> None:
     for number in (-1, 1):
         small = np.full((1, n), number, dtype=np.int8)
         expected = n * word * number % 2**64
-        assert lwe._left(small, words).tolist() == [[expected, expected]]
+        assert lwe._left_product(small, words).tolist() == [[expected, expected]]
         wide = np.full((1, lwe.DIMENSION), word, dtype=np.uint64)
         column = np.full((lwe.DIMENSION, 1), number, dtype=np.int8)
         expected = lwe.DIMENSION * word * number % 2**64
@@ -111,7 +111,7 @@ def test_products_of_random_words_are_those_of_whole_numbers() -> None:
     assert (lwe._right(words, small).astype(object) == expected).all()
     left = np.random.default_rng(2).integers(-1, 2, (7, 40)).astype(np.int8)
     expected = left.astype(object) @ words.astype(object) % 2**64
-    assert (lwe._left(left, words).astype(object) == expected).all()
+    assert (lwe._left_product(left, words).astype(object) == expected).all()
 
 
 # What is drawn
