@@ -26,6 +26,8 @@ from understudy.data.encoding.fine import (
     Run,
     bounded,
     fine_schema,
+    has_many_bins,
+    is_bought,
     public_cells,
     within,
 )
@@ -280,9 +282,24 @@ class VisitSchema(PeopleSchema):
     def fine(self) -> "VisitSchema":
         """With the fine cells of numbers whose bins are not declared
         (`data.encoding.fine`), the public ones of those without bounds: how rows are
-        kept.
+        kept. So has the gap where neither it nor the time has declared bins.
         """
-        return self.map_tables(lambda table: fine_schema(public_cells(table)))
+        finer = self.map_tables(lambda table: fine_schema(public_cells(table)))
+        if self.clock is None or self.gaps is not None or not _is_free(self.clock):
+            return finer
+        cells = grid(_span(self.clock), single=32, factor=1.1)
+        return replace(finer, gaps=cells[:-1])
+
+    @property
+    def has_bought(self) -> bool:
+        """Whether a number's levels follow from a release, so that those of the number
+        of events may, too, where `numbers` does not say them.
+        """
+        return any(
+            _is_free(column)
+            for table in self.tables.values()
+            for column in table.columns
+        )
 
     def within(self, runs: Mapping[str, Run] | None = None) -> "VisitSchema":
         """With bounds in every column: those of its run of public cells, or the widest.
@@ -524,6 +541,15 @@ class SeveralVisits(PeopleSchema):
 
     def __str__(self) -> str:
         return "\n".join(f"{part.title}: {part}" for part in self.parts)
+
+
+def _is_free(column: Column) -> bool:
+    """Whether it is a number whose levels follow from a release, and no declared bins
+    are merged.
+    """
+    if not isinstance(column, Binned):
+        return False
+    return column.unbounded or (is_bought(column) and not has_many_bins(column))
 
 
 def _span(clock: Column) -> int:

@@ -410,14 +410,20 @@ class MixtureOfChains(Network):
         return by_kind(states, _split(self.event_odds(), self.events), uniform)
 
     @torch.no_grad()
-    def parted(self, people: Parts, events: Parts) -> "MixtureOfChains":
+    def parted(
+        self,
+        people: Parts,
+        events: Parts,
+        numbers: Numbers | None = None,
+    ) -> "MixtureOfChains":
         """The same law on finer levels: of every column the level that each is a part
-        of, and the logarithm of its share of that.
+        of, and the logarithm of its share of that. `numbers` are those of the finer
+        levels.
         """
         full = MixtureOfChains(
             [len(level) for level, _ in people],
             [len(level) for level, _ in events],
-            self.numbers,
+            self.numbers if numbers is None else numbers,
             ordered=self.ordered,
             kinds=self.kinds,
             chains=self.chains,

@@ -4,6 +4,9 @@ that tables have follow from them.
 By trees, as gram has them (`models/tables/trees.py`): of a column of people a person
 has one cell, of one of events the average over those that count
 (`data/visits/counts.py`). Pairs are measured on few levels; what is drawn is finer.
+So are the number of events, and where the time has no bins the gaps between events:
+these and people's columns, which tie people to their events, have fewer levels than
+other columns of events (`means_count`).
 
 Where numbers without bounds are is released before that, in public cells of all
 numbers, as gram does it: of the time of events by all of these, of which a person's
@@ -45,6 +48,9 @@ from understudy.protocols.visits.columns import Split, grid_of
 _DRAWN = 48
 _NEAR = 5e-4
 _NEVER = -80.0  # log-odds of a bin with nobody in it
+# levels of the number of events: so many stay as they are
+_FEW_NUMBERS = 8
+_FEWEST = 3  # levels of a column, whatever the noise
 # of public cells in which numbers without bounds are, by column
 Runs = tuple[tuple[str, Run], ...]
 
@@ -94,6 +100,8 @@ class Bought:
     side: str
     place: int
     cuts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    counts_events: bool = False  # whose first level is none of them
+    is_gap: bool = False  # between two events
 
     @cached_property
     def tree(self) -> Trees:
@@ -133,6 +141,17 @@ class Bought:
             - 1
         )
 
+    def level_count(self, people: float, noise: float, most: int) -> int:
+        """How many levels a server cuts it into: fewer of what ties people to their
+        events, by the means of one column given another, than of what else an event
+        has, whose pairs are to tell all levels apart.
+        """
+        from understudy.models.tables.merged_levels import level_count
+
+        ties = self.side == "people" or self.is_gap
+        count = means_count if ties else level_count
+        return count(people, noise, most)
+
     def chosen(
         self,
         table: Tensor,
@@ -142,17 +161,15 @@ class Bought:
         """The cuts that a server names, by the fine table and the noise of a pair's
         cell.
         """
-        from understudy.models.tables.merged_levels import (
-            level_count,
-            merged_neighbours,
-        )
+        from understudy.models.tables.merged_levels import merged_neighbours
 
         cells = table[: self.fine.levels]
-        groups = merged_neighbours(
-            cells,
-            level_count(float(cells.sum()), noise, max_levels),
-        )
-        cuts = np.flatnonzero(np.diff(groups, prepend=-1))
+        first = int(self.counts_events)
+        some = cells[first:]
+        levels = self.level_count(float(some.sum()), noise, max_levels - first)
+        groups = merged_neighbours(some, levels)
+        cuts = first + np.flatnonzero(np.diff(groups, prepend=-1))
+        cuts = np.union1d(cuts, 0)
         return torch.from_numpy(cuts[cuts < self.last])
 
     def finer(self, table: Tensor) -> "Bought":
@@ -253,6 +270,15 @@ class Within:
         bought: dict[str, Bought] = {}
         for schema, column, fine, at in _counted(self.schemas):
             time = getattr(schema, "time", None)
+            if _counts_events(schema, column):
+                bought[column.name] = Bought(
+                    column.name,
+                    fine,
+                    fine,
+                    *at,
+                    counts_events=True,
+                )
+                continue
             declared = str(time) if column.name == f"first_{time}" else column.name
             if column.name != time and (
                 declared in self.public or not np.array_equal(column.edges, fine.edges)
@@ -262,8 +288,39 @@ class Within:
                     replace(fine, bins=None),
                     fine,
                     *at,
+                    is_gap=column.name == f"{time}_gap",
                 )
         return bought
+
+
+def means_count(people: float, noise: float, most: int) -> int:
+    """Into how many levels of about equal people a column is cut whose pairs are to
+    tell how the mean of one column goes with the other.
+
+    With L levels of each column noise σ on a cell moves a correlation ρ by σL/n, and
+    what differs within levels takes about 2ρ/L² off it. The sum of both is the least
+    for L = ∛(4ρn/σ), which is ∛(n/σ) for a ρ of ¼. Cells as large as their noise, as
+    of √(n/σ) levels (`models/tables/merged_levels`), would be two to three times as
+    many levels, and a mean is a sum over all of them (benchmarks/visits: numbers and
+    gaps by age are half as far off).
+    """
+    if not noise > 0:
+        return most
+    levels = round(math.cbrt(max(people, 1.0) / noise))
+    return min(max(_FEWEST, levels), most)
+
+
+def _counts_events(schema: Any, column: Binned) -> bool:
+    """Whether it is the number of events, with levels to choose from: these follow from
+    a release where those of other columns do.
+    """
+    return (
+        schema.kind == "visits"
+        and column.name == schema.person_schema.names[-1]
+        and schema.numbers is None
+        and schema.has_bought
+        and column.levels > _FEW_NUMBERS
+    )
 
 
 def _counted(
@@ -369,6 +426,7 @@ class FineCells(Stage[VisitRows]):
                 and int(starts[0]) == 0
                 and int(starts[-1]) < one.last
                 and bool((starts.diff() > 0).all())
+                and (not one.counts_events or starts[:2].tolist() == [0, 1])
             )
             if not good or announced.keys() != self.columns.keys():
                 raise MessageError(

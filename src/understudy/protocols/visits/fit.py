@@ -20,7 +20,6 @@ from understudy.data.visits.reading import number_bounds
 from understudy.generators.parts import GeneratorParts
 from understudy.models.network import pick_device
 from understudy.models.tables.given_rules import Tie
-from understudy.models.tables.merged_levels import level_count
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.fit import VisitTables, VisitTies, fit_visits, seconds_of
 from understudy.models.visits.together import ChainsTogether
@@ -185,15 +184,21 @@ def drawn_finely(
             return torch.arange(column.size), torch.zeros(column.size)
         return one.parted(finer[column.name], tables[column.name])  # type: ignore[no-any-return]
 
+    within = measurements.stage("fine").within  # type: ignore[attr-defined]
+    sampled = replace(within.on_bins(finer).schema, rules=schema.rules)
     members = [
         member.parted(
             [*map(parts_of, part.person_schema.columns)],
             [*map(parts_of, part.event_schema.columns)],
+            number_bounds(own),
         )
-        for member, part in zip(network.mixtures, schema.parts, strict=True)
+        for member, part, own in zip(
+            network.mixtures,
+            schema.parts,
+            sampled.parts,
+            strict=True,
+        )
     ]
-    within = measurements.stage("fine").within  # type: ignore[attr-defined]
-    sampled = replace(within.on_bins(finer).schema, rules=schema.rules)
     return members[0] if len(members) == 1 else ChainsTogether(members), sampled
 
 
@@ -281,10 +286,13 @@ def foreseen(
         *schema.person_schema.columns,
         *(one for part in schema.parts for one in part.event_schema.columns),
     ]
-    max_levels = (
-        study.most if people is None else level_count(people, noise, study.most)
-    )
-    width = sum(max_levels if one.name in study.bought else one.size for one in columns)
+    levels = {
+        name: study.most
+        if people is None
+        else one.level_count(people, noise, study.most)
+        for name, one in study.bought.items()
+    }
+    width = sum(levels.get(one.name, one.size) for one in columns)
     longest = sum(part.most_events for part in schema.parts)
     values = (people or 0) * min(longest, _EVENTS) * len(columns)
     counting = (
