@@ -137,3 +137,16 @@ def test_numbers_without_bins_lie_between_bounds_that_may_be_wide(
                 assert own.column(name).bins is None
                 assert own.column(name).high == 10 * unbinned.HIGH[name]
                 assert rows[part][name].between(0, unbinned.HIGH[name]).all()
+
+
+def test_numbers_and_gaps_of_a_law_are_those_it_says_by_age(
+    load_bench: Callable[..., ModuleType],
+) -> None:
+    by_age = load_bench("visits", "by_age")
+    found = by_age.figures(**by_age.drawn("steps", 8_000, 0))
+    for kind, said in {"visits": (3.4, 5.2, 9.1), "gap": (75, 50, 28)}.items():
+        drawn = [found[f"{kind}, {group}"] for group in by_age.GROUPS]
+        assert drawn == pytest.approx(said, rel=0.05)
+    assert found["visits, age"] > 0.3
+    assert found["gap, age"] < -0.3
+    assert found["lab, 5 later"] == pytest.approx(0.1 + 0.9 * 0.75**5, abs=0.03)
