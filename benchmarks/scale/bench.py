@@ -449,7 +449,8 @@ def columns(large: int, folder: Path, rows: int) -> dict[str, Any]:
     federation = Federation.rehearsal(
         tables, halves, budget=budget, seed=1, same_people=True
     )
-    train("gram", federation, device="cpu", components=8, steps=5)
+    settings = {"products": "dealt", "components": 8, "steps": 5}
+    train("gram", federation, device="cpu", **settings)
     seconds = {
         "count_s": round(time.process_time() - taken, 1),
         "wall_s": round(time.perf_counter() - begun, 1),

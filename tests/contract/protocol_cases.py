@@ -714,14 +714,14 @@ CASES = [
     Case(
         "Gram, columns, encrypted products",
         "gram",
-        MIXTURE | {"target": "smoker"},
+        MIXTURE | {"products": "encrypted", "target": "smoker"},
         lambda: vertical(2),
         whole_price_at_begin=True,
     ),
     Case(
         "Gram, columns, a union, encrypted products",
         "gram",
-        MIXTURE | {"alignment": "union"},
+        MIXTURE | {"alignment": "union", "products": "encrypted"},
         lambda: vertical(2),
         # so that few people are made up
         Budget(epsilon=100.0, delta=1e-2),
@@ -842,7 +842,8 @@ CASES = [
     Case(
         "Gram, columns, levels bought, a target",
         "gram",
-        MIXTURE | {"target": "smoker", "target_triples": 2},
+        # answers under encryption have a price by the levels that were chosen
+        MIXTURE | {"products": "dealt", "target": "smoker", "target_triples": 2},
         # tables are chosen
         lambda: undeclared(vertical(2)),
         Budget(epsilon=80.0, delta=1e-5),

@@ -181,7 +181,9 @@ def test_the_one_line_draws_exactly_one_and_a_hint_says_what_may_be_declared(
     )  # type: ignore[arg-type]
     drawn = result.sample(1_000, seed=1)
     assert list(drawn) == list(frame)
-    assert (drawn.dtypes == frame.dtypes).all()
+    soils = list(SOILS)
+    # noise may leave an age or two missing, and the column then has another dtype
+    assert (drawn.dtypes[soils] == frame.dtypes[soils]).all()
     assert (drawn[list(SOILS)].sum(axis=1) == 1).all()
     assert drawn["soil_1"].mean() == pytest.approx(0.6, abs=0.1)
     assert result.generator.schema.names == ("age", "soil")

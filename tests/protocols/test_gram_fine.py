@@ -435,7 +435,7 @@ def test_the_fine_release_is_on_disk_before_levels_are_told_and_a_run_goes_on_fr
     cut: Any, tmp_path: Path
 ) -> None:
     tables, schemas = cut()
-    config = gram.Config(remeasured_pairs=3, **SMALL)
+    config = gram.Config(products="dealt", remeasured_pairs=3, **SMALL)
     parties = all_parties(tables, schemas)
     ledgers = {name: one.ledger for name, one in parties.items()}
 
@@ -486,7 +486,8 @@ def test_a_run_that_loses_a_holder_is_fitted_to_what_was_released(
             raise PartyAway(f"{name} is not connected.")
         return message
 
-    config = gram.Config(remeasured_pairs=2 if "3" in ended else 0, **SMALL)
+    again = 2 if "3" in ended else 0
+    config = gram.Config(products="dealt", remeasured_pairs=again, **SMALL)
     outcome = gram.train(config, Seen(parties, leave), schemas)
     assert outcome.trained.card["ended"] == f"after {ended} releases: {gone} went away"
     assert len(Generator.from_parts(outcome.trained).sample(20, seed=0)) == 20

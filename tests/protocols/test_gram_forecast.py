@@ -123,7 +123,7 @@ def test_the_noise_that_is_foretold_is_the_noise_that_is_added(
     assert {
         party.name: result.privacy.epsilon(party.name)
         for party in result.privacy.parties
-    } == said.price
+    } == pytest.approx(said.price, rel=1e-7)
     assert all(price <= BUDGET.epsilon for price in said.price.values())
 
 

@@ -92,7 +92,7 @@ def test_a_run_that_loses_a_holder_between_two_releases_ends_with_the_first(
 ) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
-    config = gram.Config(**settings, **SMALL)
+    config = gram.Config(products="dealt", **settings, **SMALL)
     gone = list(parties)[-1]
     outcome = gram.train(
         config, Seen(parties, leaving(gone, step)), schemas, checkpoint=tmp_path

@@ -69,7 +69,7 @@ def spent(parties: Federation) -> list[int]:
 
 
 CASES = {
-    "vertical": (("left", "right"), True, {}),
+    "dealt": (("left", "right"), True, {"products": "dealt"}),
     "encrypted": (("left", "right"), True, {"products": "encrypted"}),
     "horizontal": (("north", "south"), False, {}),
 }
@@ -97,7 +97,7 @@ def test_a_run_that_is_stopped_after_any_step_ends_as_one_that_nobody_stopped(
     chunks = [step for step in seen.steps if step[0] == "multiplying"]
     # 150 people, 64 in a message: each product of two holders moves the bar three
     # times, and once more for answers under encryption
-    turns = 4 if more else 3 if same_people else 0
+    turns = {"dealt": 3, "encrypted": 4, "horizontal": 0}[case]
     assert [step[1:] for step in chunks[:turns]] == [
         (turn + 1, turns) for turn in range(turns)
     ]

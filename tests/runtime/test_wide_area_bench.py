@@ -74,5 +74,5 @@ def test_a_run_of_few_people_goes_through_the_line(
     assert bench.end() == 0, bench.err
     (row,) = csv.DictReader(out.read_text().splitlines())
     assert row["people"] == "200"
-    assert int(row["round_trips"]) == 8
+    assert int(row["round_trips"]) == 9
     assert float(row["up_mb"]) > 0

@@ -366,11 +366,10 @@ def tightness(
             sum(w * end[key] / n_draws[key] for key, w in weights.items())
             for end in ends
         )
-        if (
-            high <= WIDTH**2 * low
-            or len(moves) >= max_runs
-            or time.monotonic() > start + seconds
-        ):
+        # of few small counts a run may draw no noise at all
+        is_seen = all(any(map(np.any, parts)) for parts in noises.values())
+        is_enough = high <= WIDTH**2 * low or time.monotonic() > start + seconds
+        if len(moves) >= max_runs or (is_seen and is_enough):
             break
     noise = {
         key: float(np.square(np.concatenate(parts)).sum())
@@ -378,7 +377,10 @@ def tightness(
     }
     lower, upper = (
         max(
-            sum(square * end[key] / noise[key] for key, square in run_moves.items())
+            sum(
+                _over(square * end[key], noise[key])
+                for key, square in run_moves.items()
+            )
             for run_moves in moves
         )
         for end in ends
@@ -388,6 +390,13 @@ def tightness(
     return Tightness(
         claimed_mu(spend), math.sqrt(lower), math.sqrt(upper), draws, noise_bound
     )
+
+
+def _over(moved: float, noise: float) -> float:
+    """What is moved where there is no noise is seen for certain."""
+    if not noise:
+        return math.inf if moved else 0.0
+    return moved / noise
 
 
 def blocks_of_release(
