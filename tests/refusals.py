@@ -22,3 +22,10 @@ def raises(
     with pytest.raises(error, match=match) as raised:
         yield raised
     assert raised.value.effect is effect
+
+
+class NothingDrawn:
+    """A source of randomness for what must be refused before anything is drawn."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was drawn")

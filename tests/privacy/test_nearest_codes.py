@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from refusals import NothingDrawn
 from understudy.ground.errors import ConfigError
 from understudy.privacy.local.naming import MOST_CODES, Codebook, NearestCodes
 from understudy.privacy.noise.rng import SecureRng
@@ -67,8 +68,8 @@ def test_scores_that_are_no_numbers_have_a_report_like_others() -> None:
     )
     assert one(bad, SecureRng.from_seed(0)).tolist() == [3, 0, 2]
     assert len(one(torch.zeros(0, 4), SecureRng.from_seed(0))) == 0
-    with pytest.raises(ValueError, match="Nothing was drawn"):
-        one(torch.zeros(3, 5), SecureRng.from_seed(0))
+    with pytest.raises(ValueError, match="4 codewords"):
+        one(torch.zeros(3, 5), NothingDrawn())
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])

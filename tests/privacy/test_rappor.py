@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from refusals import NothingDrawn
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.rappor import Rappor
@@ -129,16 +130,11 @@ def test_unbiased_bits_and_their_products_are_right_on_average() -> None:
     ).all()
 
 
-class NothingDrawn:
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name} was drawn")
-
-
 @pytest.mark.parametrize("codes", [[[2, 0]], [[-1, 0]], [[0, 0, 0]], [0, 0]])
 def test_codes_outside_their_columns_are_refused_before_anything_is_drawn(
     codes: list[Any],
 ) -> None:
-    with pytest.raises(ValueError, match="Nothing was drawn"):
+    with pytest.raises(ValueError, match="codes"):
         Rappor(sizes=(2, 3), epsilon=1.0)(torch.tensor(codes), NothingDrawn())
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from refusals import NothingDrawn
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.naming import GRAIN, MOST_CELLS, SubsetSelection
@@ -169,8 +170,8 @@ def test_settings_and_cells_without_sense_are_refused() -> None:
         torch.tensor([0.0]),
         torch.zeros(1, 1, dtype=torch.int64),
     ):
-        with pytest.raises(ValueError, match="Nothing was drawn"):
-            mechanism(cells, SecureRng.from_seed(0))
+        with pytest.raises(ValueError, match="cells"):
+            mechanism(cells, NothingDrawn())
     assert mechanism(
         torch.zeros(0, dtype=torch.int64), SecureRng.from_seed(0)
     ).shape == (0, mechanism.size)

@@ -135,9 +135,7 @@ class SubsetSelection(NamingMechanism):
             or cells.dtype != torch.int64
             or bool(((cells < 0) | (cells >= self.cells)).any())
         ):
-            raise ValueError(
-                f"cells must be whole numbers below {self.cells}. Nothing was drawn."
-            )
+            raise ValueError(f"cells must be whole numbers below {self.cells}.")
         parts = [
             self._sample(part, rng)
             for part in torch.split(cells, max(1, _DRAWN // self.cells))
@@ -288,9 +286,7 @@ class NearestCodes(NamingMechanism):
         (n, codes).
         """
         if scores.ndim != 2 or scores.shape[1] != self.codes:
-            raise ValueError(
-                f"scores must be those of {self.codes} codewords. Nothing was drawn."
-            )
+            raise ValueError(f"scores must be those of {self.codes} codewords.")
         n = len(scores)
         order = torch.nan_to_num(scores, nan=-torch.inf).argsort(
             dim=1,

@@ -143,8 +143,7 @@ class Rappor:
             or ((rows < 0) | (rows >= self.sizes)).any()
         ):
             raise ValueError(
-                f"codes must be (rows, {len(self.sizes)}) within their levels. "
-                "Nothing was drawn."
+                f"codes must be (rows, {len(self.sizes)}) within their levels."
             )
         bits = np.concatenate(
             [signature[rows[:, i]] for i, signature in enumerate(self.signatures)],

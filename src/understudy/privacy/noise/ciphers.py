@@ -53,7 +53,7 @@ class NeverCopied:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
             f"a {type(self).__name__} cannot be copied or pickled: two under one key "
-            "would make the same noise twice. Nothing was drawn."
+            "would make the same noise twice."
         )
 
 

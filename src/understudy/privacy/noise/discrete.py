@@ -110,9 +110,7 @@ class CountNoise(ABC):
         none, and nothing is drawn; counts that are not whole numbers → ValueError.
         """
         if counts.is_floating_point() or counts.is_complex():
-            raise ValueError(
-                f"counts must be whole numbers, not {counts.dtype}. Nothing was drawn."
-            )
+            raise ValueError(f"counts must be whole numbers, not {counts.dtype}.")
         noise = self.draw(counts.numel(), rng, device=counts.device)
         return counts.to(torch.int64) + noise.view(counts.shape)
 
