@@ -84,12 +84,18 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield exchange
 
 
-def test_a_silo_of_images_pays_for_a_figure_and_its_page_says_it(
-    exchange: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def silo_east(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its images in the folder in which commands run."""
     monkeypatch.chdir(tmp_path)
     x, y = halves(7)
     np.savez("east.npz", images=x, half=y)
+
+
+@pytest.mark.usefixtures("silo_east")
+def test_a_silo_of_images_pays_for_a_figure_and_its_page_says_it(
+    exchange: Served, tmp_path: Path
+) -> None:
     at = exchange.address
     token = exchange.token("east", "halves")
     words = (
@@ -160,12 +166,10 @@ def test_a_pull_adds_the_sums_and_draws_images_with_their_classes(
     assert ((lower > upper) == (labels == 1)).mean() > 0.95
 
 
+@pytest.mark.usefixtures("silo_east")
 def test_a_silo_counts_and_pushes_from_the_command_line(
-    exchange: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exchange: Served, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    x, y = halves(7)
-    np.savez("east.npz", images=x, half=y)
     at = exchange.address
     token = exchange.token("east", "halves")
     words = (

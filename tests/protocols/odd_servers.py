@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from understudy.ground.errors import PartyAway
+from understudy.ground.errors import MessageError, PartyAway, SchemaError
 from understudy.protocols.core.base import Ask
-from understudy.protocols.joint.messages import Propose
+from understudy.protocols.joint.messages import Begin, Propose
 from understudy.runtime.local import LocalParties, addressed
 
 
@@ -76,6 +76,23 @@ def changed(kind: type[Ask], **values: Any) -> Changed:
 
 def proposed(stage: str, **terms: Any) -> Changed:
     return Changed(Propose, terms, stage)
+
+
+# what no party of a joint release begins with
+OTHER_BEGINNINGS = [
+    (
+        changed(Begin, config=lambda a: a.config | {"private": False}),
+        MessageError,
+        "was agreed to",
+    ),
+    (
+        changed(Begin, config=lambda a: a.config | {"max_holders_per_person": 2}),
+        MessageError,
+        "was agreed to",
+    ),
+    (changed(Begin, config=lambda a: {}), MessageError, "the settings lack"),
+    (changed(Begin, schemas={}), SchemaError, "another schema"),
+]
 
 
 class Leaving(LocalParties):

@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
+import torch
 from numpy.typing import NDArray
 
+from understudy.api.train import train
+from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
+from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.common_rule import common_rule
@@ -98,3 +103,31 @@ def likeness(drawn: pd.DataFrame) -> float:
         (drawn["letter"] == "c") & (ones <= 1)
     )
     return float(good.mean())
+
+
+def refuses_other_rows(
+    protocol: str,
+    party: Any,
+    begin: Any,
+    table: tuple[pd.DataFrame, Schema],
+    **settings: Any,
+) -> None:
+    """Parties whose columns differ, a beginning with another schema than the party's,
+    and arrays are refused by a protocol of tables.
+    """
+    frame, schema = table
+    fewer = schema.drop(["age"])
+    fed = Federation.rehearsal(
+        {"a": frame, "b": frame},
+        {"a": schema, "b": fewer},
+        budget=Budget(8.0, 0.0),
+        same_people=False,
+    )
+    with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
+        train(protocol, fed, **settings)
+    with pytest.raises(SchemaError, match="another schema"):
+        party.answer(begin(config={}, schema=fewer.to_dict()))
+    people = Population.from_arrays(torch.zeros(4, 2), torch.zeros(4), classes=2)
+    arrays = Federation.rehearsal({"a": people}, budget=Budget(8.0, 0.0))
+    with pytest.raises(ConfigError, match="for tables"):
+        train(protocol, arrays, **settings)

@@ -551,7 +551,10 @@ def test_over_rows_who_goes_away_before_the_first_release_is_left_out() -> None:
     assert found["totals"]["0"][1] == pytest.approx(found.deviations("totals")["0"])
 
 
-def test_a_run_is_resumed_and_nothing_is_measured_twice(tmp_path: Path) -> None:
+def interrupted_again(checkpoint: Path) -> dict[str, Any]:
+    """Parties of a run that ended while the last of them was to release for the third
+    time.
+    """
     inside = parties(COLUMNS)
 
     def interrupt(ask: Any) -> Ask:
@@ -563,8 +566,13 @@ def test_a_run_is_resumed_and_nothing_is_measured_twice(tmp_path: Path) -> None:
         measure(
             study_of(COLUMNS),
             Crooked(inside, to([*inside][-1], interrupt)),
-            checkpoint=tmp_path,
+            checkpoint=checkpoint,
         )
+    return inside
+
+
+def test_a_run_is_resumed_and_nothing_is_measured_twice(tmp_path: Path) -> None:
+    inside = interrupted_again(tmp_path)
     found = measure(
         study_of(COLUMNS), LocalParties(inside), checkpoint=tmp_path, resume=True
     )
@@ -582,19 +590,7 @@ def test_a_run_is_resumed_and_nothing_is_measured_twice(tmp_path: Path) -> None:
 def test_a_release_that_some_paid_for_before_another_refused_is_stated_as_such(
     tmp_path: Path,
 ) -> None:
-    inside = parties(COLUMNS)
-
-    def interrupt(ask: Any) -> Ask:
-        if isinstance(ask, Release) and ask.stage == "again":
-            raise KeyboardInterrupt
-        return ask
-
-    with pytest.raises(KeyboardInterrupt):
-        measure(
-            study_of(COLUMNS),
-            Crooked(inside, to([*inside][-1], interrupt)),
-            checkpoint=tmp_path,
-        )
+    inside = interrupted_again(tmp_path)
     # which holds no keys of that run
     inside["three"] = parties(COLUMNS, seed=9)["three"]
     found = measure(

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 import torch
 from odd_servers import resumed
+from phones import refuses_other_rows
 from scipy.stats import multivariate_normal, norm
 
 from refusals import raises
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table
@@ -27,7 +27,6 @@ from understudy.ground.errors import (
     Effect,
     MessageError,
     PartyError,
-    SchemaError,
 )
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
@@ -279,21 +278,7 @@ def test_a_table_of_columns_with_one_level_has_nothing_to_report() -> None:
 
 
 def test_parties_with_other_columns_or_arrays_are_refused() -> None:
-    schemas = {"a": SCHEMA, "b": SCHEMA.drop(["age"])}
-    fed = Federation.rehearsal(
-        dict.fromkeys(schemas, FRAME),
-        schemas,
-        budget=Budget(3.0, 0.0),
-        same_people=False,
-    )
-    with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
-        train("lopub", fed)
-    with pytest.raises(SchemaError, match="another schema"):
-        a_party().answer(LoPubBegin(config={}, schema=SCHEMA.drop(["age"]).to_dict()))
-    people = Population.from_arrays(torch.zeros(4, 2), torch.zeros(4), classes=2)
-    arrays = Federation.rehearsal({"a": people}, budget=Budget(3.0, 0.0))
-    with pytest.raises(ConfigError, match="for tables"):
-        train("lopub", arrays)
+    refuses_other_rows("lopub", a_party(), LoPubBegin, (FRAME, SCHEMA))
 
 
 def test_reports_of_another_shape_are_discarded() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from odd_servers import Crooked, Leaving, changed, charged, proposed
+from odd_servers import OTHER_BEGINNINGS, Crooked, Leaving, changed, charged, proposed
 
 from understudy.api.train import train
 from understudy.data.array_folder import ArrayFolder
@@ -356,23 +356,12 @@ def due(stage: str) -> Release:
 
 BIG = torch.iinfo(torch.int64).min
 CROOKED = [
+    *OTHER_BEGINNINGS,
     (
         changed(Begin, config=lambda a: a.config | {"shares": (0.9, 0.05, 0.05)}),
         MessageError,
         "was agreed to",
     ),
-    (
-        changed(Begin, config=lambda a: a.config | {"private": False}),
-        MessageError,
-        "was agreed to",
-    ),
-    (
-        changed(Begin, config=lambda a: a.config | {"max_holders_per_person": 2}),
-        MessageError,
-        "was agreed to",
-    ),
-    (changed(Begin, config=lambda a: {}), MessageError, "the settings lack"),
-    (changed(Begin, schemas={}), SchemaError, "another schema"),
     (changed(Agree, noise=[0.0, 0.0, 0.0]), PrivacyError, "its budget needs"),
     (changed(Agree, noise=[9.0]), MessageError, "scales of noise were due"),
     (changed(Agree, noise=[float("nan")] * 3), ConfigError, "must be 0 or above"),

@@ -14,11 +14,11 @@ import pandas as pd
 import pytest
 import torch
 from odd_servers import Spoiling, resumed
+from phones import refuses_other_rows
 
 from refusals import raises
 from understudy.api.train import train
 from understudy.data.encoding.codec import Codec
-from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table
@@ -29,7 +29,6 @@ from understudy.ground.errors import (
     MessageError,
     PartyAway,
     PartyError,
-    SchemaError,
 )
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
@@ -464,15 +463,6 @@ def test_a_target_that_is_no_column_or_tells_nothing_is_named() -> None:
 
 
 def test_parties_with_other_columns_or_arrays_are_refused() -> None:
-    schemas = {"a": SCHEMA, "b": SCHEMA.drop(["age"])}
-    fed = Federation.rehearsal(
-        dict.fromkeys(schemas, FRAME),
-        schemas,
-        budget=Budget(8.0, 0.0),
-        same_people=False,
-    )
-    with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
-        train("one-report", fed, **QUICK)
     party = protocol.PROTOCOL.build(
         "a",
         read_table(FRAME, SCHEMA, name="a", one_row_each=False),
@@ -481,15 +471,7 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
         budget=Budget(8.0, 0.0),
         rng=SecureRng.from_seed(0),
     )
-    with pytest.raises(SchemaError, match="another schema"):
-        party.answer(BeginReports(config={}, schema=SCHEMA.drop(["age"]).to_dict()))
-    people = Population.from_arrays(torch.zeros(4, 2), torch.zeros(4), classes=2)
-    with pytest.raises(ConfigError, match="for tables"):
-        train(
-            "one-report",
-            Federation.rehearsal({"a": people}, budget=Budget(8.0, 0.0)),
-            **QUICK,
-        )
+    refuses_other_rows("one-report", party, BeginReports, (FRAME, SCHEMA), **QUICK)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from odd_servers import Crooked, Leaving, changed, charged
+from odd_servers import OTHER_BEGINNINGS, Crooked, Leaving, changed, charged
 
 from understudy.api.plan import plan
 from understudy.api.train import train
@@ -159,23 +159,12 @@ def with_schema(**other: Any) -> Any:
 
 
 CROOKED = [
-    (
-        changed(Begin, config=lambda a: a.config | {"private": False}),
-        MessageError,
-        "was agreed to",
-    ),
-    (
-        changed(Begin, config=lambda a: a.config | {"max_holders_per_person": 2}),
-        MessageError,
-        "was agreed to",
-    ),
+    *OTHER_BEGINNINGS,
     (
         changed(Begin, config=lambda a: a.config | {"max_colluding": 5}),
         MessageError,
         "was agreed to",
     ),
-    (changed(Begin, config=lambda a: {}), MessageError, "the settings lack"),
-    (changed(Begin, schemas={}), SchemaError, "another schema"),
     (changed(Begin, schemas=with_schema(most_events=1)), SchemaError, "another schema"),
     (
         changed(Begin, schemas=with_schema(most_events=4000)),

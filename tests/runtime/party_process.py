@@ -1,4 +1,4 @@
-"""A party as a process of its own: `party_process.py NAME FOLDER PORT WHEN [CASE]`
+"""A party as a process of its own: `party_process.py NAME FOLDER PORT WHEN CASE`
 joins the server at that port. CASE is the name of one of the protocols' cases; by
 default it is VertiGAN's first.
 
@@ -112,5 +112,5 @@ def play(name: str, folder: Path, port: int, when: str, chosen: str) -> None:
 
 
 if __name__ == "__main__":
-    name, folder, port, when, *chosen = sys.argv[1:]
-    play(name, Path(folder), int(port), when, *(chosen or [CASES[0].name]))
+    name, folder, port, when, chosen = sys.argv[1:]
+    play(name, Path(folder), int(port), when, chosen)

@@ -478,23 +478,16 @@ def test_both_ends_log_what_crossed_and_status_counts_it(tmp_path: Path) -> None
 # Kills and restarts
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs fork and kill -9")
-@pytest.mark.parametrize("when", ["recorded", "charged"])
-def test_a_party_killed_in_a_round_and_started_again_goes_on(
-    when: str, tmp_path: Path, forker: Forker
-) -> None:
-    """After the record: the same result, the same price. Before it: the round was
-    charged and is charged again.
-
-    The second charge does not fit the contract's price any more when the last round
-    comes: the run ends there.
+def trained_with_a_kill(
+    case: Any, when: str, folder: Path, forker: Forker
+) -> tuple[Any, str]:
+    """What a run over the network yields whose first party, named too, lives in
+    `folder/home`, is killed at `when`, and is started again.
     """
-    case = CASES[0]
-    plain, before = locally(case)
     federation = case.federation()
-    network = Network(tmp_path, *federation.holders)
+    network = Network(folder, *federation.holders)
     victim, calm = federation.holders
-    home = tmp_path / "home"
+    home = folder / "home"
     ends = []
     network.invitations[victim].save(home / "invitation.toml")
     with network.serve(
@@ -503,10 +496,10 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
 
         def lives() -> None:
             for word in (when, "never"):
-                argv = (victim, home, parties.port, word)
+                argv = (victim, home, parties.port, word, case.name)
                 ends.append(
                     forker.run(
-                        *argv, folder=tmp_path, to=tmp_path / word, program=PARTY
+                        *argv, folder=folder, to=folder / word, program=PARTY
                     ).end()
                 )
 
@@ -520,7 +513,24 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
     living.join()
     network.join_all()
     assert ends == [-signal.SIGKILL, 0]
-    with Ledger(home / "party.ledger") as ledger:
+    return outcome, victim
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork and kill -9")
+@pytest.mark.parametrize("when", ["recorded", "charged"])
+def test_a_party_killed_in_a_round_and_started_again_goes_on(
+    when: str, tmp_path: Path, forker: Forker
+) -> None:
+    """After the record: the same result, the same price. Before it: the round was
+    charged and is charged again.
+
+    The second charge does not fit the contract's price any more when the last round
+    comes: the run ends there.
+    """
+    case = CASES[0]
+    plain, before = locally(case)
+    outcome, victim = trained_with_a_kill(case, when, tmp_path, forker)
+    with Ledger(tmp_path / "home" / "party.ledger") as ledger:
         charged = sum(ledger.spend(run="contract").values())
     assert charged == sum(before.holders[victim].ledger.spend().values())
     if when == "recorded":
@@ -537,39 +547,11 @@ def test_a_party_killed_while_it_encrypts_goes_on_and_encrypts_no_row_again(
 ) -> None:
     case = next(case for case in CASES if case.settings.get("products") == "encrypted")
     plain, before = locally(case)
-    federation = case.federation()
-    network = Network(tmp_path, *federation.holders)
-    victim, calm = federation.holders
-    home = tmp_path / "home"
-    ends = []
-    network.invitations[victim].save(home / "invitation.toml")
-    with network.serve(
-        protocol_contract(case, federation), kinds(case, federation), patience=120.0
-    ) as parties:
-
-        def lives() -> None:
-            for word in ("encrypted", "never"):
-                argv = (victim, home, parties.port, word, case.name)
-                ends.append(
-                    forker.run(
-                        *argv, folder=tmp_path, to=tmp_path / word, program=PARTY
-                    ).end()
-                )
-
-        living = threading.Thread(target=lives)
-        living.start()
-        network.start(
-            participants(network, case, federation)[calm], parties.port, patience=120.0
-        )
-        outcome = case.record.train(case.config(), parties, federation.schemas)
-        assert parties.status()["parties"][victim]["joins"] == 2
-    living.join()
-    network.join_all()
-    assert ends == [-signal.SIGKILL, 0]
-    places = (home / "encrypted.txt").read_text().split()
+    outcome, victim = trained_with_a_kill(case, "encrypted", tmp_path, forker)
+    places = (tmp_path / "home" / "encrypted.txt").read_text().split()
     assert len({*places}) == len(places) > 1
     assert equal(weights(plain), weights(outcome))
-    with Ledger(home / "party.ledger") as ledger:
+    with Ledger(tmp_path / "home" / "party.ledger") as ledger:
         assert ledger.spend(run="contract") == before.holders[victim].ledger.spend()
 
 
