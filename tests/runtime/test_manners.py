@@ -4,8 +4,11 @@ kept afterwards.
 
 import asyncio
 import json
+import signal
+import sys
 import threading
 import tomllib
+import traceback
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +111,38 @@ def test_an_interruption_after_a_refusal_leaves_nobody_untold(tmp_path: Path) ->
         parties.wait(60)
     network.join_all()
     assert f"b: the run run-1 is off: {WHY}" in str(network.errors["b"])
+
+
+def test_ctrl_c_ends_a_wait_that_its_signal_does_not_wake() -> None:
+    """Here it comes to another thread. One that comes to the main thread just before
+    its wait begins is as silent.
+    """
+    main = threading.main_thread().ident
+    cancelled = threading.Event()
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    def waits() -> bool:
+        here = sys._current_frames()[main]
+        above = [frame.f_code for frame, _ in traceback.walk_stack(here)]
+        return above[0] is threading.Condition.wait.__code__ and run.__code__ in above
+
+    def interrupt() -> None:
+        until(waits, 60)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            run(endless())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    until(cancelled.is_set, 60)
 
 
 def test_a_run_that_is_held_goes_on_when_the_one_that_refused_signs(

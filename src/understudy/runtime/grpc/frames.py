@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import wait
 from functools import cache
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from understudy.ground.errors import MessageError
 T = TypeVar("T")
 Read = Callable[[], Awaitable[Any]]
 _MOMENT = 0.02  # seconds
+_LOOK = 0.2  # seconds after which who waits looks whether a signal came
 FRAME = 1 << 21  # bytes
 TEXT = 1 << 20  # bytes of a message that is neither ask nor answer
 METHOD = "/understudy.Federation/Join"
@@ -191,10 +193,13 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Do this in the loop and wait for it, however long. Ctrl-C here cancels it
-    there.
+    there, also one that comes when the wait has not quite begun: the lock beneath it
+    would not wake for that.
     """
     future = asyncio.run_coroutine_threadsafe(work, loop())
     try:
+        while not wait((future,), timeout=_LOOK).done:
+            pass
         return future.result()
     except BaseException:
         future.cancel()
