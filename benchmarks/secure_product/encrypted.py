@@ -33,7 +33,13 @@ from bench import CHUNK, COLUMNS, exact, one_hot
 from common.options import options, quick
 from common.rows import write
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.lwe import WORDS, Adder, Encryptor, Room
+from understudy.privacy.secure.lwe import (
+    WORDS,
+    Adder,
+    Encryptor,
+    Room,
+    dimension_for,
+)
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import KeyPair, connect
 
@@ -72,7 +78,7 @@ def encrypted(people: int) -> dict[str, Any]:
     y = one_hot(people, 2)
     true = exact(x, y)
     ring = Ring.least(people + NOISE)
-    room = Room(ring.bits, (COLUMNS, COLUMNS))
+    room = Room(ring.bits, (COLUMNS, COLUMNS), dimension_for(ring.bits, COLUMNS))
     seconds = dict.fromkeys(("first_s", "second_s", "seal_s"), 0.0)
     sent = {"there": 0, "back": 0}
 
@@ -95,7 +101,9 @@ def encrypted(people: int) -> dict[str, Any]:
             return end.open(sealed)
 
     with timed("first_s"):
-        first = Encryptor(os.urandom(32), b"bench" * 6, ring.bits, COLUMNS)
+        first = Encryptor(
+            os.urandom(32), b"bench" * 6, ring.bits, COLUMNS, room.dimension
+        )
         public_key = WORDS.to_bytes(first.public_key())
     second = Adder(b"bench" * 6, {"first": room})
     for start in range(0, people, CHUNK):

@@ -24,7 +24,7 @@ from understudy.data.encoding.codec import Codec
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import lwe
 from understudy.privacy.secure.counts import one_hot
-from understudy.privacy.secure.lwe import Adder, Encryptor, Room
+from understudy.privacy.secure.lwe import Adder, Encryptor, Room, dimension_for
 from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.privacy.secure.sums import Channel
 from understudy.protocols.joint.messages import Agree
@@ -56,6 +56,17 @@ class Server(LocalParties):
     def ask(self, message: Any, **more: Any) -> dict[str, Any]:
         self.asked = [*getattr(self, "asked", []), addressed(message, self.names)]
         return super().ask(message, **more)
+
+
+def bits_of(server: Server) -> int:
+    """Of the numbers that it had the holders agree on."""
+    (bits,) = {
+        ask.bits
+        for asks in server.asked
+        for ask in asks.values()
+        if isinstance(ask, Agree)
+    }
+    return int(bits)
 
 
 def rows_of(name: str, parties: Any) -> Bits:
@@ -95,14 +106,16 @@ def test_a_holder_is_sent_no_more_for_many_people_than_for_few(
 ) -> None:
     """One answer, which is uniform words."""
     parties = all_parties(*CUT)
-    release(Server(parties), CUT[1], replace(Plan(), products="encrypted"), chunk=7)
+    server = Server(parties)
+    release(server, CUT[1], replace(Plan(), products="encrypted"), chunk=7)
     sent = [
         data
         for sender, _, data in opened
         if sender == "holder 1" and len(data) > 32  # besides the handshake
     ]
     widths = [rows_of(name, parties).shape[1] for name in parties]
-    assert [len(data) for data in sent] == [8 * widths[1] * (3072 + widths[0])]
+    dimension = dimension_for(bits_of(server), max(widths))
+    assert [len(data) for data in sent] == [8 * widths[1] * (dimension + widths[0])]
     seen = np.bincount(np.frombuffer(sent[0], dtype=np.uint8), minlength=256)
     assert chisquare(seen).pvalue > 1e-4
     received = b"".join(data for sender, _, data in opened if sender == "holder 0")
@@ -138,14 +151,9 @@ def flood_of_a_run(patch: pytest.MonkeyPatch) -> tuple[NDArray[np.float64], floa
     parties = all_parties(*CUT)
     server = Server(parties)
     release(server, CUT[1], replace(Plan(), products="encrypted"))
-    (bits,) = {
-        ask.bits
-        for asks in server.asked
-        for ask in asks.values()
-        if isinstance(ask, Agree)
-    }
+    bits = bits_of(server)
     widths = [rows_of(name, parties).shape[1] for name in parties]
-    room = Room(bits, (widths[0], widths[1]))
+    room = Room(bits, (widths[0], widths[1]), dimension_for(bits, max(widths)))
     (event,) = [
         event
         for event in parties["holder 1"].ledger.spend(run="r")

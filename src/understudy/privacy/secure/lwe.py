@@ -7,14 +7,14 @@ shape: one public matrix from a seed, and a key for each column; Lindner, Peiker
 "Better key sizes for LWE-based encryption" (CT-RSA 2011), for encryptions of zero.
 Paper → code: q → 2⁶⁴, n → `dimension`, A → `_matrix`, p → 2^`bits`, Δ = q/p.
 
-A draws a ternary S (d, a) and errors E of a cut discrete Gaussian, and sends one row
-for each person, C = M·S + E + Δ·X, where M (people, d) is public. For each of its b
-levels B adds up the rows of M and of C over the people who have it: u and v with v −
-u·S = Δ·Σx + Σe. All that A may learn of u and v is its share of Σx, so B adds to each
-level
+A draws a key S (d, a) evenly of −4 to 4 and errors E of a cut discrete Gaussian, and
+sends one row for each person, C = M·S + E + Δ·X, where M (people, d) is public. For
+each of its b levels B adds up the rows of M and of C over the people who have it: u and
+v with v − u·S = Δ·Σx + Σe. All that A may learn of u and v is its share of Σx, so B
+adds to each level
 
     a zero        r·M₀ + e′ to u and r·K + e″ to v, where K = M₀·S + E₀ is A's public
-                  key, M₀ (d, d) is public, r is ternary, e′ and e″ are errors
+                  key, M₀ (d, d) is public, r is drawn as S, e′ and e″ are errors
     the flood F   discrete Gaussian noise on v, of 2^`flood`
     the mask w    on v, uniform modulo q
 
@@ -24,8 +24,18 @@ what L + F + F′ + (w mod Δ) carries over: noise of scale `Room.spread`.
 
 *Parameters.* `STANDARD` has the largest q by dimension at 128 bits against classical
 attacks, for ternary secrets and errors of 3.2, whatever the number of rows: q = 2⁶⁴
-takes d = 2,421, between two lines; d = 3,072 leaves room, and lies between 128 and 192
-bits. r·M₀ + e′ has the same dimension, secret and errors.
+takes d = 2,421, between two lines. Wider secrets are no easier. r·M₀ + e′ has the same
+dimension, secret and errors.
+
+*A holder that departs from this* can have the other release what it likes of a secret:
+a B that answers u + Δ·2^k·e_j in place of u moves A's share by 2^k·S_j, and of a K of
+A's choice B's share holds r·K. What is released of a column of S is one number of t
+bits for each level that anybody answers with, and of a row of r one for each of a
+columns. A number of t bits settles t/log₂ 9 of the secret's entries: leaving out those
+that it tells exactly makes a dimension smaller by one each (Dachman-Soled, Ducas, Gong,
+Rossi, "LWE with side information", CRYPTO 2020, §4), and less exact hints are worth
+less. So `dimension_for` adds as many to 2,421 as all of these numbers can settle: the
+rows behind the key stay hidden, whatever either sends.
 
 *A's view* (or that of A and the server) is u, v and, by what is released, κ. v is
 uniform because w is, **whatever A sent in place of C and K**; under LWE u is uniform,
@@ -40,10 +50,11 @@ take A to see L + F itself:
 
 So A's view is that of Gaussian noise shifted by 2‖h‖ + 6σ√(a·levels) in L2, and costs
 that (`Room.event`): it is charged, not argued away. *h is short.* (1 + 2 cosh t)/3 ≤
-e^(t²/3) and discrete Gaussian errors have a moment generating function of at most
-e^(σ²t²/2) (cut ones, too: cosh grows), so a cell of h is sub-Gaussian with τ² =
-⅔‖E₀_j‖² + σ²‖S_j‖² + σ², of which A draws keys until the norms are as usual (`_KEY`,
-`_KEY_ERRORS`; the first ones are, but for once in 2⁵⁰). Levels are independent, and of
+e^(t²/3), and a number even in −4 to 4 is z + 3z′ of two that are even in −1 to 1;
+discrete Gaussian errors have a moment generating function of at most e^(σ²t²/2) (cut
+ones, too: cosh grows). So a cell of h is sub-Gaussian with τ² = ω‖E₀_j‖² + σ²‖S_j‖² +
+σ² and ω = 20/3, of which A draws keys until the norms are as usual (`_KEY`,
+`_KEY_ERRORS`; the first ones are, but for once in 2⁴⁰). Levels are independent, and of
 the a cells of a level E exp(y Σh²/(2aτ²)) ≤ (1 − y)^(−½) by Hölder; so with y = ½
 P(‖h‖² > 2 ln 2·a·τ²·(2·128 + b)) < 2⁻¹²⁸, as seldom as a key is guessed.
 
@@ -65,10 +76,11 @@ F follows from A's secret, from what both sides name the rows by (`place`), and 
 the answer: the same rows are encrypted to the same bytes, the same answer gives the
 same share, and no two rows under one key share a row of M.
 Edges: so many people that counts would be off by too much → ConfigError.
-A B that departs spoils counts, and learns nothing: it is sent C alone. An A that
-departs learns nothing from an answer, but numbers other than 0 and 1 in its rows, here
-as under masks that are dealt, let a person move the released counts by more than noise
-is for. Nothing here proves that C is what it should be.
+An A that departs learns nothing from an answer, and a B nothing from C. Either can
+spoil counts, and have released ones tell up to t bits each of the other's rows: with
+numbers other than 0 and 1 in its rows, here as under masks that are dealt, a person
+moves them by more than noise is for. Nothing here proves that C or an answer is what it
+should be.
 """
 
 import hashlib
@@ -97,18 +109,20 @@ WORDS = Ring(64)  # q
 # Dimension: the most bits of q. HomomorphicEncryption.org, "Homomorphic encryption
 # standard" (2018), Table 1: 128 bits, classical, ternary secret, errors of 3.2.
 STANDARD = {1024: 27, 2048: 54, 4096: 109, 8192: 218}
-DIMENSION = 3072  # a multiple of what BLAS likes, between 2,421 and 4,096
+_MULTIPLE = 64  # a dimension that BLAS likes
+_SECRET = 4  # of secrets, the largest number
+_SECRET_VARIANCE = 20 / 3  # ω
 ERROR = 3.2  # σ of errors: the standard's
 CUT = 19  # 6σ
-_KEY = 0.75  # ‖S_j‖² ≤ .75·d, where ⅔·d is usual: ten deviations
-_KEY_ERRORS = 1.25  # ‖E₀_j‖² ≤ 1.25·d·σ², where d·σ² is usual: ten deviations
+_KEY = 7.9  # ‖S_j‖² ≤ 7.9·d, where ω·d is usual: ten deviations
+_KEY_ERRORS = 1.3  # ‖E₀_j‖² ≤ 1.3·d·σ², where d·σ² is usual: ten deviations
 _SEED = b"understudy lwe "
 _RARE = 128  # bits: as seldom as a key is guessed
 MOST = 2.0**-40  # zCDP of one answer: ε moves by less than 2⁻¹² of itself
 # The most that counts may be off by, in deviations: the noise of a release for so many
 # people is wider by far than a count of 4.
 _WIDEST = 4.0
-_BLOCK = 1 << 10  # rows of M at a time: 25 MB at d = 3,072
+_BLOCK = 1 << 10  # rows of M at a time: 27 MB at d = 3,328
 _DRAWN = 20  # log2 of the largest noise that is drawn in one
 _ABOVE = 1 + 2.0**-30
 
@@ -127,6 +141,14 @@ def least_dimension(bits: int) -> int:
     raise ConfigError(f"there is no parameter set for {bits} bits.")
 
 
+def dimension_for(bits: int, told: int) -> int:
+    """The dimension at which a secret keeps its 128 bits although `told` released
+    numbers of so many bits may each tell of it whatever the other holder likes.
+    """
+    settled = told * bits / math.log2(2 * _SECRET + 1)
+    return math.ceil((least_dimension(64) + settled) / _MULTIPLE) * _MULTIPLE
+
+
 @dataclass(frozen=True)
 class Room:
     """What fits into a word beside counts modulo 2^`bits`, of fewer than 2^(bits − 1)
@@ -137,7 +159,7 @@ class Room:
 
     bits: int
     widths: tuple[int, int]
-    dimension: int = DIMENSION
+    dimension: int
 
     def __post_init__(self) -> None:
         if self.spread > _WIDEST:
@@ -163,7 +185,8 @@ class Room:
         small, of E|N|/Δ.
         """
         floods = 4.0**self.flood + 4.0**self.own_flood
-        errors = ERROR**2 * (self.holds + 2 * self.dimension)
+        zeros = 2 * _SECRET_VARIANCE * self.dimension + 1
+        errors = ERROR**2 * (self.holds + zeros)
         wide = math.sqrt(floods + errors) * _ABOVE / self.step
         return math.sqrt(wide**2 + wide)
 
@@ -199,7 +222,8 @@ class Room:
     def _zeros(self) -> float:
         """‖h‖, at most."""
         own_width, other_width = self.widths
-        cell = ERROR**2 * (self.dimension * (2 / 3 * _KEY_ERRORS + _KEY) + 1)
+        each = _SECRET_VARIANCE * _KEY_ERRORS + _KEY
+        cell = ERROR**2 * (self.dimension * each + 1)
         return math.sqrt(2 * math.log(2) * own_width * cell * (2 * _RARE + other_width))
 
     @property
@@ -248,7 +272,7 @@ class Encryptor:
         public: bytes,
         bits: int,
         width: int,
-        dimension: int = DIMENSION,
+        dimension: int,
     ) -> None:
         self.bits = bits
         self.width = width
@@ -256,7 +280,7 @@ class Encryptor:
         self._secret = secret
         self._public = public
         self._places = set[bytes]()
-        self._key: Small | None = self._drawn(_ternary, b"key", most=_KEY * dimension)
+        self._key: Small | None = self._drawn(_secret, b"key", most=_KEY * dimension)
 
     @property
     def key(self) -> Small:
@@ -378,7 +402,7 @@ class Adder:
         words = self._sums[name].copy()
         sums = words[:, : room.dimension]
         sealed = words[:, room.dimension :]
-        r = _ternary(rng.bytes(32), (other_width, room.dimension))
+        r = _secret(rng.bytes(32), (other_width, room.dimension))
         for at, block in _matrix(_zeros(self._public), room.dimension, room.dimension):
             sums += _left_product(r[:, at], block)
         sealed += _left_product(r, public_key)
@@ -440,10 +464,10 @@ def _thresholds() -> NDArray[np.uint64]:
     return np.array(thresholds, dtype=np.uint64)
 
 
-def _ternary(seed: bytes, shape: tuple[int, ...]) -> Small:
-    """Evenly −1, 0 or 1."""
-    drawn = SecureRng(seed).below(3, math.prod(shape), "cpu")
-    return np.asarray(drawn - 1, dtype=np.int8).reshape(shape)
+def _secret(seed: bytes, shape: tuple[int, ...]) -> Small:
+    """Evenly −4 to 4."""
+    drawn = SecureRng(seed).below(2 * _SECRET + 1, math.prod(shape), "cpu")
+    return np.asarray(drawn - _SECRET, dtype=np.int8).reshape(shape)
 
 
 def _derived(key: bytes, purpose: bytes) -> bytes:
@@ -467,8 +491,8 @@ def _matrix(seed: bytes, rows: int, dimension: int) -> Iterator[tuple[slice, Wor
         yield at, WORDS.uniform(seed, number, at.stop - start, dimension)
 
 
-# Products modulo 2⁶⁴ with numbers of −1, 0 and 1: halves of 32 bits are doubles, whose
-# sums are exact up to 2²⁰ terms
+# Products modulo 2⁶⁴ with numbers of −4 to 4: halves of 32 bits are doubles, whose sums
+# are exact up to 2¹⁸ terms
 
 
 def _right(words: Words, small: Small) -> Words:

@@ -34,7 +34,13 @@ from understudy.data.schema import Grid
 from understudy.ground.errors import Effect, MessageError
 from understudy.privacy.accounts.events import merged_noise
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.lwe import WORDS, Adder, Encryptor, Room
+from understudy.privacy.secure.lwe import (
+    WORDS,
+    Adder,
+    Encryptor,
+    Room,
+    dimension_for,
+)
 from understudy.privacy.secure.ring import Bits, Ring
 from understudy.privacy.secure.sums import Channel, fingerprint
 from understudy.protocols.core import Parties, Public
@@ -59,7 +65,16 @@ def rooms_of(product: Product, bits: int) -> dict[Groups, Room]:
     Edges: nothing does → ConfigError.
     """
     widths = product.widths
-    return {(g, h): Room(bits, (widths[g], widths[h])) for g, h in product.pairs}
+    # released of a column of a key: a number for each level of those who answer; and of
+    # an answer's secret one for each column that was encrypted
+    levels = Counter[int]()
+    for g, h in product.pairs:
+        levels[g] += widths[h]
+    told = max([*levels.values(), *(widths[g] for g in levels)], default=0)
+    dimension = dimension_for(bits, told)
+    return {
+        (g, h): Room(bits, (widths[g], widths[h]), dimension) for g, h in product.pairs
+    }
 
 
 def price(product: Product, bits: int) -> DpEvent:
@@ -194,12 +209,12 @@ class EncryptedProducts:
     def _encryptor(self) -> Encryptor:
         """Made when it is first needed, and the same after a state was loaded."""
         if self.encryptor is None:
-            width = next(
-                room.widths[0]
-                for peer, room in self.rooms.items()
-                if self._encrypts_for(peer)
+            room = next(
+                room for peer, room in self.rooms.items() if self._encrypts_for(peer)
             )
-            self.encryptor = Encryptor(self.secret, self.public, self.ring.bits, width)
+            self.encryptor = Encryptor(
+                self.secret, self.public, room.bits, room.widths[0], room.dimension
+            )
         return self.encryptor
 
     def _encrypted(self) -> dict[str, bytes]:
