@@ -229,6 +229,7 @@ def published(
             "gram",
             federation,
             alignment=alignment,
+            products="dealt",
             fine=0.0,
             seed=cell.seed,
             device="cpu",

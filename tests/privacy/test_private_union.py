@@ -98,6 +98,16 @@ def test_all_none_and_one_shared_are_unions_like_any_other(one, other, union, pa
     assert len({*places[0], *places[1]}) == union
 
 
+@pytest.mark.parametrize("shared", [0, 3, 5])
+def test_how_many_both_have_is_told_by_the_lengths_up_to_their_noise(shared):
+    held = range(5), range(5 - shared, 10)
+    for drawn, off in (((2, 2), 0), ((4, 0), 0), ((4, 4), 4), ((0, 0), -4)):
+        masks = masks_of(*held, SOME, [(1, one) for one in drawn])
+        united(masks)
+        expected = max(0, shared + off)
+        assert [mask.people_at_both for mask in masks] == [expected, expected]
+
+
 def test_places_follow_no_rows_and_no_earlier_union():
     runs = [united(masks_of(range(64), range(64)))[0] for _ in range(2)]
     for first, second in runs:

@@ -270,6 +270,17 @@ def test_the_price_of_presence_and_of_lengths_is_in_every_ledger() -> None:
         assert epsilon(spent, WIDE.delta) <= WIDE.epsilon
 
 
+def test_the_budget_is_divided_by_how_many_both_have_as_the_lengths_tell() -> None:
+    tables, schemas = held()
+    parties = all_parties(tables, schemas, budget=WIDE)
+    config = Plan(alignment="union", target=schemas["holder 1"].names[0])
+    found: Released = release(LocalParties(parties), schemas, config)
+    study = Gram(config, schemas)
+    (both,) = {one.people_at_both for one in parties.values()}
+    assert found.record.noise == study.needed(WIDE, both)
+    assert found.record.noise != study.needed(WIDE, 10**6)
+
+
 def sizes_of(
     second: range, made_up: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[str, str, int, int]]:

@@ -164,6 +164,7 @@ def test_parties_rebuilt_from_their_state_between_all_messages_align_alike():
         back.load_state_dict(party.state_dict())
         assert np.array_equal(back.places, party.places)
         assert back.people_in_union == party.people_in_union
+        assert back.people_at_both == party.people_at_both > 0
         assert back.union_digest == party.union_digest
 
 

@@ -312,6 +312,16 @@ class UnionMask:
         return by_element[: len(self._ids)], len(ids)
 
     @property
+    def people_at_both(self) -> int:
+        """About how many people both holders have, as everybody may know it: the size
+        of the overlap without the people who were made up on average.
+        Edges: before `others` → AlignmentError.
+        """
+        self._in_turn("V", "V")
+        common = len(self._sets["E1"]) - len(self._alone("E1", "E2"))
+        return max(0, common - 2 * self.padding.reach)
+
+    @property
     def digest(self) -> bytes:
         """Of all that went over the line: 32 bytes.
         Guarantee: two holders have the same only if each received what the other sent,
@@ -423,7 +433,7 @@ class UnionMask:
         return names + [b"alone:%d:%s" % (index, secret) for index in range(alone)]
 
     def _alone(self, owner: str, other: str) -> Masked:
-        """The complete points of one holder that the other does not have."""
+        """The complete points of one holder's set that the other's does not have."""
         complete = self._sets[owner]
         common = np.isin(tags_of(complete), tags_of(self._sets[other]))
         return complete[~common]

@@ -188,8 +188,9 @@ def check_two(groups: Sequence[Sequence[str]]) -> None:
 
 class UnitedParty(AlignedParty):
     """An aligned party that also takes part in a union. Then `aligned` are all of its
-    rows, as they are in its table, `places` where each is in the union, and
-    `people_in_union` how many places there are, made-up people's included.
+    rows, as they are in its table, `places` where each is in the union,
+    `people_in_union` how many places there are, made-up people's included, and
+    `people_at_both` about how many people both holders have.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
@@ -205,7 +206,7 @@ class UnitedParty(AlignedParty):
         self._union: UnionMask | None = None
         self._peer = ""
         self._places: psi.Rows | None = None
-        self._people_in_union = 0
+        self._people_in_union = self.people_at_both = 0
         self.union_digest = b""
 
     @property
@@ -348,6 +349,7 @@ class UnitedParty(AlignedParty):
     def _take_places(self, ask: TakePlaces, mask: UnionMask) -> Placed:
         places, people = mask.places(ask.masked.numpy(), self._peer)
         digest = mask.digest
+        self.people_at_both = mask.people_at_both
         self._take(np.arange(self.table.rows))
         self._union = None
         self._places, self._people_in_union = places, people
@@ -363,7 +365,7 @@ class UnitedParty(AlignedParty):
             # all rows, and not those of an intersection
             self._rows = self._aligned = None
         self._union = self._places = None
-        self._people_in_union = 0
+        self._people_in_union = self.people_at_both = 0
         self.union_digest = b""
 
     def state_dict(self) -> dict[str, Any]:
@@ -373,6 +375,7 @@ class UnitedParty(AlignedParty):
         if self._places is not None:
             held["places"] = torch.from_numpy(self._places)
             held["people"] = self._people_in_union
+            held["both"] = self.people_at_both
             held["digest"] = self.union_digest
         return super().state_dict() | {"union": held}
 
@@ -383,6 +386,7 @@ class UnitedParty(AlignedParty):
         if "places" in held:
             self._places = held["places"].numpy()
             self._people_in_union = int(held["people"])
+            self.people_at_both = int(held["both"])
             self.union_digest = bytes(held["digest"])
         super().load_state_dict(state)
         if "mask" in held:

@@ -72,7 +72,7 @@ def foreseen(study: Any, ahead: Measurements, forecast: Forecast) -> dict[str, A
     before = [*study.releases].index("pairs")
     first = noise[max(before - 1, 0)]
     pair = max(noise[before].values())
-    public_people = people if forecast.cut == "columns" else None
+    public_people = study.expected_shared(people) if forecast.cut == "columns" else None
     third = math.inf
     searched = None if people is None else study.is_searched(people, ahead)
     # pairs with the target in its place, as many as were agreed on

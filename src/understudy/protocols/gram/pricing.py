@@ -5,7 +5,7 @@ only which share of ε each stage has: fine tables, all pairs, the search for th
 effects, and what is measured a second time.
 
 Guarantee: shares follow from settings and public numbers, or from the number of shared
-people where all holders know it; never from rows.
+people where all holders know it, of a union within ε; never from rows.
 """
 
 import math
@@ -24,11 +24,6 @@ from understudy.protocols.gram.settings import (
 )
 from understudy.protocols.joint.pricing import CellPricing
 
-# the people of a union for each one at both holders, where nobody says how many these
-# are: noise is divided by their number, and its root hardly differs from a half to an
-# eighth
-_UNION_PEOPLE = 4
-
 
 @dataclass(frozen=True)
 class GramPricing(CellPricing):
@@ -46,13 +41,10 @@ class GramPricing(CellPricing):
     again: bool = False
     searches: bool = False
     bins: int = 0
-    union: bool = False
 
     def shares(self, budget: Budget, people: int | None) -> Sequence[float]:
         config = self.config
         known_people = people or config.public_people
-        if self.union and people is not None:
-            known_people = config.public_people or max(1, people // _UNION_PEOPLE)
         fine = config.fine
         first_pass_share = config.first_pass_share
         if first_pass_share is None:

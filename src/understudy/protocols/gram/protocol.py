@@ -285,7 +285,6 @@ class Gram(Study[TableRows]):
             self.second,
             self.searched > 0,
             most_bins(self.layout.joint.columns),
-            self.union,
         )
         return GramPricing(
             config.max_colluding, config.max_holders_per_person, moved, config, *which

@@ -51,7 +51,7 @@ from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure.sums import KeyPair, blind, connect, fingerprint
 from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
 from understudy.protocols.core.settings import INTERSECTION
-from understudy.protocols.core.union import UnitedParty, expected_made_up
+from understudy.protocols.core.union import UnitedParty
 from understudy.protocols.joint import messages as said
 from understudy.protocols.joint.parts import counted_in_parts
 from understudy.protocols.joint.products import Chunk, Products, chunks_of, products_of
@@ -185,7 +185,7 @@ class JointParty(Party):
         # Over columns all holders have the same people, and know them.
         known = people if study.grid.partition == "columns" else None
         if study.union and known is not None:
-            known = max(1, known - expected_made_up([self.budget]))
+            known = max(1, self._people_at_both)
         private = bool(study.config.private)
         self.needed = (
             study.needed(self.budget, known) if private else [0.0] * len(study.releases)
@@ -202,7 +202,8 @@ class JointParty(Party):
             ),
             needed=Public(
                 self.needed,
-                "by the budget, public settings, and how many people all share",
+                "by the budget, public settings, and how many people all share, of a "
+                "union within ε",
             ),
             budget=Public(
                 asdict(self.budget) if private else None, "the holder's own choice"
@@ -508,6 +509,10 @@ class JointParty(Party):
         """What two holders have in common (`AlignedParty.shared_with`)."""
         return {}
 
+    @property
+    def _people_at_both(self) -> int:
+        return 0
+
     # The state, as it is saved
 
     def state_dict(self) -> dict[str, Any]:
@@ -593,3 +598,7 @@ class AlignedJointParty(JointParty, UnitedParty):
 
     def _shared_with(self, chunks: list[Chunk]) -> dict[str, bytes]:
         return self.shared_with(chunks)
+
+    @property
+    def _people_at_both(self) -> int:
+        return self.people_at_both

@@ -88,11 +88,12 @@ def forecast(
     """
     study = kind(config, schemas)
     pricing = study.pricing
-    known = people if study.grid.partition == "columns" else None
-    if study.union and known is not None:
+    known = study.expected_shared(people) if study.grid.partition == "columns" else None
+    places = people
+    if study.union and places is not None:
         from understudy.protocols.core.union import expected_made_up
 
-        known += expected_made_up(_limited(budgets.values()))
+        places += expected_made_up(_limited(budgets.values()))
     pricing.check_parties(len(schemas))
     nothing = [0.0] * len(study.releases)
     needed = [
@@ -101,8 +102,8 @@ def forecast(
     ]
     noise = [max(each) for each in zip(*needed, strict=True)]
     study.check_noise(noise, len(schemas))
-    if study.encrypted and people is not None:
-        study.check_bits(study.ring(people, noise).bits)
+    if study.encrypted and places is not None:
+        study.check_bits(study.ring(places, noise).bits)
     spend = sum(map(pricing.spend, range(len(noise)), noise), Counter(study.answers))
     spend += Counter(study.lengths(budgets.values()))
     once = study.grid.partition != "rows" or pricing.moves > 1

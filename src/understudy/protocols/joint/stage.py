@@ -292,6 +292,12 @@ class Study(ABC, Generic[R]):
             budget = without_answers(budget)
         return self.pricing.needed(budget, people)
 
+    def expected_shared(self, people: int | None) -> int | None:
+        """How many of so many people a forecast takes all holders to share: all, but a
+        quarter of a union, of which nobody knows yet.
+        """
+        return max(1, people // 4) if self.union and people is not None else people
+
     def lengths(self, budgets: Iterable[Budget]) -> Spend:
         """The price of disclosing a union's padded lengths, at these budgets."""
         if not self.union or not self.config.private:
