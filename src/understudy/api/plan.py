@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from understudy.api.tune import candidates_of, shares_of
 from understudy.data.encoding.fine import cut_evenly
 from understudy.data.kinds import protected_unit
 from understudy.ground.check import whole
@@ -112,12 +113,35 @@ def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
     """The plan of a run file; `people` in place of the one that it states."""
     schemas = file.drafts_in_run()
     budgets = {name: section.budget() for name, section in file.parties.items()}
-    return plan(
-        file.protocol,
-        schemas,
-        budget=budgets,
-        people=people or file.people,
-        **dict(file.settings),
+    planned = partial(plan, file.protocol, schemas, people=people or file.people)
+    if not file.tune:
+        return planned(budget=budgets, **dict(file.settings))
+    candidates = candidates_of(file.tune)
+    protocol = resolve_protocol(file.protocol, schemas)
+    shares = shares_of(
+        protocol_named(protocol),
+        budgets,
+        candidates,
+        file.settings,
+        same_people=protocol_named(protocol).holds_same_people(
+            schema.names for schema in schemas.values()
+        ),
+    )
+    forecast = planned(
+        budget={name: own.candidate for name, own in shares.items()},
+        **{**file.settings, **candidates[0]},
+    )
+    name, first = next(iter(shares.items()))
+    fact = (
+        f"{len(candidates)} candidates are trained and scored, and the best is kept: "
+        f"each costs ε = {shown(first.candidate.epsilon)} at {name}, the scores "
+        f"{shown(first.scores.epsilon)}. The rest is said of one candidate"
+    )
+    return replace(
+        forecast,
+        budgets=budgets,
+        price={name: budget.epsilon for name, budget in budgets.items()},
+        facts=(fact, *forecast.facts),
     )
 
 

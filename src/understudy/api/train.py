@@ -16,11 +16,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from understudy.answers.rules import check_rules
+from understudy.api.tune import Tune, candidates_of, train_tuned
 from understudy.data.kinds import (
     TABLE,
     VISITS,
@@ -76,18 +78,31 @@ def train(
     run: str | None = None,
     holdout: HolderSource | None = None,
     public: HolderSource | None = None,
+    tune: Tune | None = None,
     **settings: Any,
 ) -> Result:
     """Train `protocol` over the federation. With a folder, checkpoints go there and a
     run can be resumed. `holdout` are public rows on which a classifier is tested while
     it trains, `public` ones from which a network may begin; they cost nobody
-    anything. `gram` is one name for tables, images and series
+    anything. `tune` lists values of settings, of which the best are chosen within the
+    holders' budgets (`api.tune`). `gram` is one name for tables, images and series
     (`registry.resolve_protocol`).
     """
     protocol = resolve_protocol(protocol, federation.schemas, federation.same_people)
-    config = protocol_named(protocol).configured(settings)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     plain_name(run=run, effect=Effect.NOTHING_CHARGED)
+    if tune:
+        return train_tuned(
+            partial(train, watch=watch),
+            protocol,
+            federation,
+            tune,
+            settings,
+            run=run,
+            folder=None if folder is None else Path(folder),
+            resume=resume,
+        )
+    config = protocol_named(protocol).configured(settings)
     schemas = federation.schemas
     same_people = _have_same_people(protocol, federation.same_people)
     public_rows = open_public_rows(
@@ -180,9 +195,12 @@ def run_file(
 ) -> tuple[Result, Path]:
     """Carry out a run file; its artefacts lie in the folder that is returned."""
     file = resolve_run_file(file)
-    config = protocol_named(file.protocol).configured(file.settings)
     budgets = {name: section.budget() for name, section in file.parties.items()}
-    protocol_named(file.protocol).require_price(config, budgets)
+    for candidate in candidates_of(file.tune) if file.tune else [{}]:
+        config = protocol_named(file.protocol).configured(
+            {**file.settings, **candidate}
+        )
+        protocol_named(file.protocol).require_price(config, budgets)
     if file.rows is not None and protocol_named(file.protocol).artefact != "generator":
         raise ConfigError(
             f'"rows": {file.protocol} draws no rows.',
@@ -205,6 +223,7 @@ def run_file(
             run=run_facts["run"],
             holdout=holdout,
             public=public,
+            tune=file.tune,
             **dict(file.settings),
         )
     result.save(out, rows=file.rows)

@@ -117,6 +117,7 @@ class RunFile:
     holdout: str | None = None
     public: str | None = None
     shared_columns: Mapping[str, str] = field(default_factory=dict)
+    tune: Mapping[str, Any] = field(default_factory=dict)
     folder: Path = Path()
 
     @classmethod
@@ -185,8 +186,19 @@ class RunFile:
                 'is used, or "each".'
             )
         settings = data.get("settings", {})
-        if not isinstance(settings, dict):
-            raise ConfigError(f'{name}: "settings" must be {_TABLE}.')
+        tune = data.get("tune", {})
+        for key, value in (("settings", settings), ("tune", tune)):
+            if not isinstance(value, dict):
+                raise ConfigError(f'{name}: "{key}" must be {_TABLE}.')
+        if both := sorted(settings.keys() & tune.keys()):
+            raise ConfigError(
+                f'{name}: "{both[0]}" stands in "settings" and in "tune".'
+            )
+        if tune and elsewhere:
+            raise ConfigError(
+                f'{name}: "tune" is for holders in one process (`understudy run`).',
+                effect=Effect.NOTHING_SENT,
+            )
         if "rules" in data:
             if "rules" in settings:
                 raise ConfigError(
@@ -208,6 +220,7 @@ class RunFile:
             **plain,  # type: ignore[arg-type]
             shared_columns=shared,
             settings=settings,
+            tune=tune,
             parties=parties,
             folder=folder,
         )
@@ -277,6 +290,8 @@ class RunFile:
         if self.shared_columns:
             body["shared_columns"] = dict(self.shared_columns)
         body["settings"] = dict(self.settings)
+        if self.tune:
+            body["tune"] = dict(self.tune)
         body["parties"] = {name: self._written(name) for name in self.parties}
         return tomli_w.dumps(body)
 
@@ -305,7 +320,16 @@ class RunFile:
 
 
 _PLAIN = ("rows", "people", "holdout", "public")
-TOP = ("protocol", "out", *_PLAIN, "rules", "shared_columns", "settings", "parties")
+TOP = (
+    "protocol",
+    "out",
+    *_PLAIN,
+    "rules",
+    "shared_columns",
+    "settings",
+    "tune",
+    "parties",
+)
 _READING = (*WRITTEN, "query", "password")
 _HOLDERS_OWN = (
     "table",
