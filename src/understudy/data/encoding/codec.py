@@ -8,7 +8,8 @@ number or a day evenly inside its bin: encode ∘ decode ∘ encode = encode.
 Bought levels have two resolutions (`data.encoding.fine`): rows are encoded by level,
 and a drawn level becomes a value by the released fine table within it: a number that
 many share where one was read, or one that ends as the table of `ends` says. So a column
-by itself is right to its fine cells, however few levels its pairs are measured on.
+by itself is right to its fine cells, however few levels its pairs are measured on;
+where a few cells have everybody, it follows a law within these.
 
 Guarantee: the encoding of a row depends on that row and the schema alone, so encoding
 costs no privacy and one person moves only the person's own rows. Bought levels, and
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
     from understudy.data.reading.judged import Batch
 
 MOST_SPIKES = 224  # numbers of a column that many share (`models.tables.spikes`)
+# numbers of the law of a narrow column: of four cells, 257 each
+# (`models.tables.narrow_columns`)
+MOST_INNER = 1028
 
 
 class Uniform(Protocol):
@@ -249,7 +253,8 @@ class Levels:
     and the cell's weight. Cells are those of `fine_schema`, in order, the missing one
     last where a column is nullable. Where there are some: `ends`, people by end;
     `spikes` (numbers, 3), a fine cell, a number that many share, the share of the cell
-    up to it.
+    up to it; `inner` (numbers, 2), of a column whose people are in a few cells, numbers
+    that rise, and the share of people below each.
     """
 
     schema: Schema
@@ -257,6 +262,7 @@ class Levels:
     weights: Sequence[Floats]
     ends: Mapping[int, Floats] = field(default_factory=dict)
     spikes: Mapping[int, Floats] = field(default_factory=dict)
+    inner: Mapping[int, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sizes = self.fine.sizes
@@ -309,6 +315,20 @@ class Levels:
                 raise column.error(
                     "its numbers that many share are not in their cells, or not of "
                     "their people."
+                )
+        for j, law in self.inner.items():
+            column, (numbers, below) = self.fine.schema.columns[j], law.T
+            good = (
+                isinstance(column, Binned)
+                and column.edges[0] <= numbers[0]
+                and numbers[-1] <= column.edges[-1]
+                and (np.diff(numbers) > 0).all()
+                and (np.diff(below) >= 0).all()
+                and (below[0], below[-1]) == (0, 1)
+            )
+            if not good:
+                raise column.error(
+                    "its law within its cells does not rise between its bounds."
                 )
 
     @cached_property
@@ -367,6 +387,10 @@ class Levels:
                 cells[:, j],
                 draws,
             )
+        for j in self.inner:
+            name = self.schema.names[j]
+            draws = rng.uniform(len(frame)).cpu().numpy()
+            frame[name] = self._within_cells(j, frame[name], cells[:, j], draws)
         for j, spikes in self.spikes.items():
             name = self.schema.names[j]
             draws = rng.uniform(len(frame)).cpu().numpy()
@@ -379,6 +403,39 @@ class Levels:
                 numbers = np.rint(numbers).astype(np.int64)
             frame[name] = frame[name].mask(shared, numbers)
         return frame
+
+    def _within_cells(
+        self,
+        j: int,
+        values: Cells,
+        cells: Codes,
+        draws: Floats,
+    ) -> Cells:
+        """Values of a narrow column, drawn within their cells by its law."""
+        pieces = self._inner_pieces(j, ())
+        begins = np.searchsorted(pieces.level, np.arange(self.fine.sizes[j] + 1))
+        below = np.append(0.0, np.cumsum(pieces.share))
+        low = below[begins[cells]]
+        high = below[begins[cells + 1]]
+        target = np.minimum(low + draws * (high - low), np.nextafter(high, low))
+        at = np.searchsorted(below, target, side="right") - 1
+        inside = np.clip((target - below[at]) / pieces.share[at], 0, 1 - 2.0**-40)
+        return pieces.values(at, inside).set_axis(values.index)
+
+    def _inner_pieces(self, j: int, cuts: Iterable[float]) -> Pieces:
+        """The fine cells of a narrow column, cut where its law says how many people are
+        below, each with its share of its cell.
+        """
+        numbers, below = self.inner[j].T
+        pieces = self.fine.pieces(j, (*cuts, *numbers.tolist()))
+        assert pieces.edges is not None
+        people = np.diff(np.interp(pieces.edges, numbers, below))
+        people = np.append(people, np.zeros(len(pieces.level) - len(people)))
+        in_cell = np.bincount(pieces.level, people, self.fine.sizes[j])[pieces.level]
+        share = np.where(
+            in_cell > 0, people / np.where(in_cell > 0, in_cell, 1), pieces.share
+        )
+        return replace(pieces, share=share)
 
     def _cells(
         self,
@@ -424,7 +481,8 @@ class Levels:
         """The fine cells of column `j`, cut at these places besides, each with its
         share of its level.
         """
-        fine = self.fine.pieces(j, cuts)
+        is_narrow = j in self.inner
+        fine = self._inner_pieces(j, cuts) if is_narrow else self.fine.pieces(j, cuts)
         return replace(
             fine,
             level=self.groups[j][fine.level],
@@ -460,6 +518,9 @@ class Levels:
         levels |= {
             f"end.{j}": torch.from_numpy(table) for j, table in self.ends.items()
         }
+        levels |= {
+            f"inner.{j}": torch.from_numpy(table) for j, table in self.inner.items()
+        }
         return levels | {
             f"spike.{j}": torch.from_numpy(table) for j, table in self.spikes.items()
         }
@@ -479,10 +540,15 @@ class Levels:
             for kind in ("level", "weight")
         )
         ends = {j: tensors[f"end.{j}"].numpy() for j in columns if f"end.{j}" in shapes}
-        shared = {
-            j: tensors[f"spike.{j}"].numpy() for j in columns if f"spike.{j}" in shapes
-        }
-        return cls(schema, groups, weights, ends, shared)
+        spikes, inner = (
+            {
+                j: tensors[f"{kind}.{j}"].numpy()
+                for j in columns
+                if f"{kind}.{j}" in shapes
+            }
+            for kind in ("spike", "inner")
+        )
+        return cls(schema, groups, weights, ends, spikes, inner)
 
 
 def level_shapes(
@@ -490,7 +556,8 @@ def level_shapes(
     shapes_given: Mapping[str, Any],
 ) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
     """What `Levels.tensors` has of a table with this schema: each tensor's dtype and
-    shape; atoms as many as `shapes_given` has, from 1 to `MOST_SPIKES`.
+    shape; atoms as many as `shapes_given` has, from 1 to `MOST_SPIKES`, and numbers of
+    a narrow column, from 2 to `MOST_INNER`.
     """
     shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
     for j, (column, size) in enumerate(
@@ -503,12 +570,12 @@ def level_shapes(
         shapes |= {
             f"end.{j}": (torch.float64, (ends,)) for ends in [end_cells(column)] if ends
         }
-        spikes = f"spike.{j}"
-        if spikes in shapes_given and may_spike(column):
-            shapes[spikes] = (
-                torch.float64,
-                (min(max((1, *shapes_given[spikes][1][:1])), MOST_SPIKES), 3),
-            )
+        read_within = (("spike", 1, MOST_SPIKES, 3), ("inner", 2, MOST_INNER, 2))
+        for kind, fewest, most, width in read_within:
+            name = f"{kind}.{j}"
+            if name in shapes_given and may_spike(column):
+                rows = max((fewest, *shapes_given[name][1][:1]))
+                shapes[name] = (torch.float64, (min(rows, most), width))
     return shapes
 
 

@@ -5,7 +5,8 @@ Each step takes what was released, with the deviation of its noise, and the step
 1. `trees` (`Trees`, `TreesRead`): hierarchical histograms of all columns, one release.
 2. `fine_tables`: consistent histograms from them (Hay et al. 2010), by `smooth_laws`
    where noise hides single counts (`ordered_counts`, `smooth_law`, `law_fit`,
-   `law_ends`); `spikes`: atoms, numbers that many people share.
+   `law_ends`); `spikes`: atoms, numbers that many people share; `narrow_columns`: laws
+   within a few cells that have everybody.
 3. `merged_levels` (`bought_levels`): from these the levels on which pairs are measured;
    `fitted_levels`: fewer where a fit cannot take all, and `absent_levels`: those that
    nobody seems to have.

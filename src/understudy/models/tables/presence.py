@@ -545,4 +545,5 @@ def united_levels(
         weights,
         ends,
         spikes,
+        dict(levels.inner),
     )

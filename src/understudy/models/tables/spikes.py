@@ -47,8 +47,8 @@ from understudy.models.tables.trees import Trees, TreesRead
 BASE = 256
 # remainders of places, by which several numbers of one cell are told apart: prime to
 # `BASE`, so that it says something of all digits. One number has one in all its digits
-_COLOURS = 7
-_MOST = MOST_SPIKES // _COLOURS  # cells of a column
+COLOURS = 7
+_MOST = MOST_SPIKES // COLOURS  # cells of a column
 # deviations by which the least of so many normal numbers is below their mean
 _LOWEST = (0.0, 0.0, 0.56, 0.85, 1.03, 1.16, 1.27)
 
@@ -92,7 +92,7 @@ class Spikes:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return self.digits, len(self.cells), _COLOURS * BASE
+        return self.digits, len(self.cells), COLOURS * BASE
 
     def codes(self, frame: Any) -> Places:
         """Of each person the cell, the colour and all digits as one number, −1 for who
@@ -104,7 +104,7 @@ class Spikes:
         is_there = self.cells[at] == cells
         numbers = numbers_of(self.column, values)[is_there]
         places = _places(self.column, cells[is_there], numbers)
-        coloured = at[is_there] * _COLOURS + places % _COLOURS
+        coloured = at[is_there] * COLOURS + places % COLOURS
         codes = np.full(len(cells), -1)
         codes[is_there] = coloured * BASE**self.digits + places
         return codes
@@ -113,7 +113,7 @@ class Spikes:
         """How many people each cell has by each digit: int64, (digits, cells, colours
         and values).
         """
-        coloured_cells = len(self.cells) * _COLOURS
+        coloured_cells = len(self.cells) * COLOURS
         shape = (coloured_cells, *(BASE,) * self.digits)
         at, *digits = np.unravel_index(codes[codes >= 0], shape)
         counts = [
@@ -126,7 +126,7 @@ class Spikes:
         """A cell, a number in it that many share, and the share of its people up to
         that number: (numbers, 3).
         """
-        tables = counts.double().numpy().reshape(len(counts), -1, _COLOURS, BASE)
+        tables = counts.double().numpy().reshape(len(counts), -1, COLOURS, BASE)
         places, people, is_clear = self._likeliest(tables, max(noise, 1e-9))
         numbers = np.vectorize(self._number)(self.cells[:, None], places)
         clear_people = np.where(is_clear & np.isfinite(numbers), people, 0.0)
@@ -173,9 +173,9 @@ class Spikes:
         """Whether there is a number of that colour in these places: (cells, colours,
         n).
         """
-        colours = np.arange(_COLOURS)[:, None]
-        is_of_colour = places % _COLOURS == colours
-        decimals = _decimals(self.column)
+        colours = np.arange(COLOURS)[:, None]
+        is_of_colour = places % COLOURS == colours
+        decimals = decimals_of(self.column)
         if decimals is None:
             return np.asarray(is_of_colour)
         low = self.column.edges[self.cells][:, None, None]
@@ -192,7 +192,7 @@ class Spikes:
         """
         low, high = self.column.edges[cell : cell + 2].tolist()
         middle = low + (place + 0.5) / BASE**self.digits * (high - low)
-        decimals = _decimals(self.column)
+        decimals = decimals_of(self.column)
         if decimals is None:
             forms = [f".{digits}g" for digits in range(1, 18)]
         else:
@@ -224,13 +224,13 @@ def _candidates(tables: Floats) -> tuple[Places, Floats]:
     return places, np.stack(each)
 
 
-def _decimals(fine: Integer | Real) -> int | None:
+def decimals_of(fine: Integer | Real) -> int | None:
     return 0 if isinstance(fine, Integer) else fine.decimals
 
 
 def digits_of(fine: Integer | Real) -> int:
     """How many digits tell the numbers of a fine cell apart."""
-    decimals = _decimals(fine)
+    decimals = decimals_of(fine)
     if decimals is None:
         places = 2.0**47
     else:
@@ -292,7 +292,7 @@ def _excess(table: Tensor, fine: Integer | Real) -> Floats:
     """
     counts = table[: fine.levels].double().numpy()
     around = neighbours(counts, _SPIKES.around)
-    decimals = _decimals(fine)
+    decimals = decimals_of(fine)
     if decimals is None:
         step = np.spacing(np.abs(fine.edges[:-1]))
     else:

@@ -564,21 +564,27 @@ class Gram(Study[TableRows]):
         """
         also = levels_counted(levels, counts, deviations)
         read = self._read_trees(measurements, also)
+        # holders do not read what they count
+        from understudy.models.tables.narrow_columns import narrow_law
+
         spikes = {}
+        inner = {}
         if "pairs" in measurements and isinstance(
             pairs := measurements.stage("pairs"), Pairs
         ):
             sums_of_pairs = measurements.record.sums["pairs"]
             loud = measurements.deviations("pairs")
-            every = ((atoms, str(atoms.number)) for atoms in pairs.spikes)
-            spikes = {
-                atoms.number: one
-                for atoms, at in every
-                if len(one := atoms.numbers(sums_of_pairs[at], loud[at], read))
-            }
-        return replace(
-            levels, weights=[table.numpy() for table in read.tables], spikes=spikes
-        )
+            for atoms in pairs.spikes:
+                at = str(atoms.number)
+                digits = (sums_of_pairs[at], loud[at], read)
+                shared = atoms.numbers(*digits)
+                law = narrow_law(atoms, *digits, shared)
+                if law is not None:
+                    inner[atoms.number] = law
+                elif len(shared):
+                    spikes[atoms.number] = shared
+        weights = [table.numpy() for table in read.tables]
+        return replace(levels, weights=weights, spikes=spikes, inner=inner)
 
     def within(self, measurements: Measurements) -> Layout:
         """The layout with the bounds that "reach" found."""
