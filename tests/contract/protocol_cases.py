@@ -724,7 +724,7 @@ CASES = [
         MIXTURE | {"alignment": "union", "products": "encrypted"},
         lambda: vertical(2),
         # so that few people are made up
-        Budget(epsilon=100.0, delta=1e-2),
+        Budget(epsilon=100.0, delta=1e-4),
         whole_price_at_begin=True,
     ),
     RowsCase(

@@ -4,8 +4,9 @@ default it is VertiGAN's first.
 
 At its second round it dies by kill -9 if WHEN says so: "recorded" when the answer is on
 disk and not yet sent, "charged" when it is paid for and not yet computed. "encrypted":
-when its first encrypted rows are on disk and not yet sent. Where rows are encrypted a
-line of `encrypted.txt` says at which place.
+when its first encrypted rows are on disk and not yet sent; likewise "mask_ids" and
+"remask" in a union, when a set is. Where rows are encrypted a line of `encrypted.txt`
+says at which place.
 """
 
 import os
@@ -23,6 +24,7 @@ from protocol_cases import CASES
 
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.lwe import Bits, Encryptor, Words
+from understudy.privacy.secure.private_union import UnionMask
 from understudy.protocols.core.base import Party
 from understudy.protocols.papers.vertical_gans.critic_round import CriticRound
 from understudy.runtime.contract import Contract
@@ -78,6 +80,27 @@ def at_first_encrypted_rows(when: str, places: Path) -> None:
     Encryptor.encrypt = encrypted
 
 
+def at_first_set(when: str) -> None:
+    """Put the end there, if WHEN names a step of a union."""
+    if when not in ("mask_ids", "remask"):
+        return
+    write = Journal.write
+    step = getattr(UnionMask, when)
+    begun = []
+
+    def written(self: Journal, *record: object) -> None:
+        write(self, *record)  # type: ignore[arg-type]
+        if begun:
+            die()
+
+    def masked(self: UnionMask, *args: object) -> object:
+        begun.append(when)
+        return step(self, *args)
+
+    Journal.write = written
+    setattr(UnionMask, when, masked)
+
+
 def play(name: str, folder: Path, port: int, when: str, chosen: str) -> None:
     case = next(case for case in CASES if case.name == chosen)
     federation = case.federation()
@@ -108,6 +131,7 @@ def play(name: str, folder: Path, port: int, when: str, chosen: str) -> None:
     )
     at_second_round(when)
     at_first_encrypted_rows(when, folder / "encrypted.txt")
+    at_first_set(when)
     join(participant, address=f"127.0.0.1:{port}", pause=0.02, patience=60.0)
 
 

@@ -555,6 +555,20 @@ def test_a_party_killed_while_it_encrypts_goes_on_and_encrypts_no_row_again(
         assert ledger.spend(run="contract") == before.holders[victim].ledger.spend()
 
 
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork and kill -9")
+@pytest.mark.parametrize("step", ["mask_ids", "remask"])
+def test_a_party_killed_in_a_union_goes_on_and_pays_for_its_length_once(
+    step: str, tmp_path: Path, forker: Forker
+) -> None:
+    case = next(case for case in CASES if case.settings.get("alignment") == "union")
+    plain, before = locally(case)
+    outcome, victim = trained_with_a_kill(case, step, tmp_path, forker)
+    assert equal(weights(plain), weights(outcome))
+    with Ledger(tmp_path / "home" / "party.ledger") as ledger:
+        assert ledger.spend(run="contract") == before.holders[victim].ledger.spend()
+
+
 @pytest.mark.parametrize("how", ["stopped", "crashed"])
 def test_a_server_that_comes_back_goes_on_from_its_checkpoint(
     how: str, tmp_path: Path
