@@ -108,7 +108,12 @@ class Answers:
         boxes, and products given these. `possible`: an order between columns allows
         wholly what it allows in part, for rows that are drawn and kept.
         """
-        allowed, pieces, _ = self._rules(about, len(products.weight), condition, boxes)
+        allowed, pieces, _ = self._rules(
+            about,
+            len(products.weight),
+            condition,
+            boxes,
+        )
         if possible:
             allowed = [{j: mask > 0 for j, mask in box.items()} for box in allowed]
         share, conditioned = products.cut(pieces).condition_on(allowed)

@@ -601,7 +601,12 @@ class Missed:
             for n, k in zip(cells[cells > 0], outside[cells > 0], strict=True)
         ]
         missed = sum(is_beyond_chance(n, k) for n, k in tables)
-        return cls(len(tables), missed, int(cells.sum()), int(outside.sum()))
+        return cls(
+            len(tables),
+            missed,
+            int(cells.sum()),
+            int(outside.sum()),
+        )
 
     @property
     def card(self) -> dict[str, Any]:

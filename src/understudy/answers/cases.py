@@ -81,7 +81,12 @@ class Case:
     events: tuple[Events, ...]
 
 
-ANYTHING = Events(EVERYTHING, _NOTHING, wanted=False, free=True)
+ANYTHING = Events(
+    EVERYTHING,
+    _NOTHING,
+    wanted=False,
+    free=True,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +206,12 @@ class Split:
             rules.append(Not(event_condition.never))
         if event_condition.some is None:
             free = not rules and not levels.schema.rules
-            return Events(_boxes(levels, rules), _NOTHING, wanted=False, free=free)
+            return Events(
+                _boxes(levels, rules),
+                _NOTHING,
+                wanted=False,
+                free=free,
+            )
         hit, miss = (
             _boxes(levels, [*rules, event_test])
             for event_test in (event_condition.some, Not(event_condition.some))

@@ -94,7 +94,12 @@ def complete(
         values = column_pieces.values(cells[j], uniforms.numpy())
         if j in gaps:
             is_gap = np.repeat(known_codes[j] < 0, draws)
-            values = _fill_gaps(column, completed[column.name], is_gap, values)
+            values = _fill_gaps(
+                column,
+                completed[column.name],
+                is_gap,
+                values,
+            )
         completed[column.name] = values
     return completed.set_axis(repeated.index)
 

@@ -278,7 +278,12 @@ class _ConditionedCase:
         kind = torch.from_numpy(sampled[:, -1]).long()
         codes = sampled[:, :-1]
         numbers = [
-            member.number(kind, codes[:, index], self._edges(index), rng)
+            member.number(
+                kind,
+                codes[:, index],
+                self._edges(index),
+                rng,
+            )
             for index, member in zip(self.last, self.members, strict=True)
         ]
         people = _values(self.levels, codes, self.pieces, rng)

@@ -72,7 +72,11 @@ WORDS = {
 _MOST = 1 << 53  # of a count: a float holds it
 _MOST_CELLS = 1 << 40
 _ABOUT = "about"
-_DTYPES = {"columns": torch.int32, "deviation": torch.float64, "counts": torch.int64}
+_DTYPES = {
+    "columns": torch.int32,
+    "deviation": torch.float64,
+    "counts": torch.int64,
+}
 
 Z = 1.959964  # of the normal law: 95 % lie within ± so many deviations
 
@@ -460,7 +464,12 @@ def _counts(
             f"the {kind} of a release have {len(counts):,} cells, and not as many as "
             "their levels."
         )
-    return Counts(columns, deviation, counts, cells_per_table.astype(np.int64))
+    return Counts(
+        columns,
+        deviation,
+        counts,
+        cells_per_table.astype(np.int64),
+    )
 
 
 def _trees(levels: Levels) -> Trees:

@@ -260,7 +260,12 @@ def _at_most(
     high = high[:, None]
     if whole and right_whole:
         step = 1 if strict else 0
-        return _whole_at_most(low, high, right_low - step, right_high - step)
+        return _whole_at_most(
+            low,
+            high,
+            right_low - step,
+            right_high - step,
+        )
     margin = 0.5 if whole else 0.0
     right_margin = 0.5 if right_whole else 0.0
     return _even_at_most(

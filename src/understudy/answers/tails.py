@@ -205,7 +205,12 @@ def level_means(
     if nodes is None or every is None:
         return LevelMeans(values, np.zeros_like(values))
     size = len(values)
-    column = _Column.from_release(release, position, every.first(size), nodes)
+    column = _Column.from_release(
+        release,
+        position,
+        every.first(size),
+        nodes,
+    )
     chosen = released.first(size)
     is_everybody = np.array_equal(chosen.counts, every.counts[:size])
     means = LevelMeans(values.copy(), column.variance_inside(values, chosen))

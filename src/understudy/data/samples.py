@@ -65,12 +65,31 @@ CLINIC = Schema(
         Boolean(name="female"),
         Boolean(name="physical_exam"),
         Ordinal(name="health", categories=("poor", "fair", "good", "excellent")),
-        Real(name="general_health", low=0, high=100, bins=10, nullable=True),
-        Real(name="mental_health", low=0, high=100, bins=10),
-        Real(name="chronic_diseases", low=0, high=60, bins=(0, 5, 10, 15, 20, 30, 60)),
+        Real(
+            name="general_health",
+            low=0,
+            high=100,
+            bins=10,
+            nullable=True,
+        ),
+        Real(
+            name="mental_health",
+            low=0,
+            high=100,
+            bins=10,
+        ),
+        Real(
+            name="chronic_diseases",
+            low=0,
+            high=60,
+            bins=(0, 5, 10, 15, 20, 30, 60),
+        ),
         Boolean(name="limited", nullable=True),
         Integer(
-            name="visits", low=0, high=100, bins=(0, 1, 2, 3, 4, 5, 7, 10, 15, 25, 100)
+            name="visits",
+            low=0,
+            high=100,
+            bins=(0, 1, 2, 3, 4, 5, 7, 10, 15, 25, 100),
         ),
     ),
 )
@@ -95,10 +114,23 @@ INSURER = Schema(
             bins=(0, 6, 8, 10, 12, 13, 14, 16, 18, 25),
             nullable=True,
         ),
-        Integer(name="family", low=1, high=20, bins=(1, 2, 3, 4, 5, 6, 7, 8, 10, 20)),
-        Integer(name="admissions", low=0, high=10, bins=(0, 1, 2, 3, 10)),
+        Integer(
+            name="family",
+            low=1,
+            high=20,
+            bins=(1, 2, 3, 4, 5, 6, 7, 8, 10, 20),
+        ),
+        Integer(
+            name="admissions",
+            low=0,
+            high=10,
+            bins=(0, 1, 2, 3, 10),
+        ),
         Real(
-            name="drugs", low=0, high=1_000, bins=(0, 1, 5, 10, 25, 50, 100, 250, 1_000)
+            name="drugs",
+            low=0,
+            high=1_000,
+            bins=(0, 1, 5, 10, 25, 50, 100, 250, 1_000),
         ),
         Real(
             name="outpatient",
@@ -135,7 +167,12 @@ YEARS = VisitSchema(
                 high=1_000,
                 bins=(0, 0.01, 5, 10, 20, 40, 80, 160, 320, 1_000),
             ),
-            Real(name="outpatient", low=0, high=5_000, bins=_OUTPATIENT),
+            Real(
+                name="outpatient",
+                low=0,
+                high=5_000,
+                bins=_OUTPATIENT,
+            ),
         )
     ),
 )
@@ -199,7 +236,10 @@ def rand_health(
 
 
 def overlap_people(
-    frame: pd.DataFrame, person: str, shares: Mapping[str, float], seed: int
+    frame: pd.DataFrame,
+    person: str,
+    shares: Mapping[str, float],
+    seed: int,
 ) -> dict[str, NDArray[np.int64]]:
     """Give each party its share of all people, drawn independently, with their rows in
     an order of its own. Two parties with shares a and b have about a·b of all people in
@@ -217,7 +257,9 @@ def overlap_people(
 
 
 def toy(
-    rows: int = 200, seed: int = 0, person: str | None = "id"
+    rows: int = 200,
+    seed: int = 0,
+    person: str | None = "id",
 ) -> tuple[pd.DataFrame, Schema]:
     """A small random table with every kind of column, all moved by one hidden number,
     and its schema.
@@ -241,7 +283,12 @@ def toy(
             Boolean(name="smoker"),
             Boolean(name="treated", nullable=True),
             Integer(name="age", low=0, high=99, bins=10),
-            Integer(name="visits", low=0, high=9, nullable=True),
+            Integer(
+                name="visits",
+                low=0,
+                high=9,
+                nullable=True,
+            ),
             Real(name="income", low=0, high=1_000, bins=8),
             Date(
                 name="joined",
@@ -276,7 +323,11 @@ def toy(
 
 
 def sines(
-    series: int = 50_000, *, length: int = 30, channels: int = 5, seed: int = 0
+    series: int = 50_000,
+    *,
+    length: int = 30,
+    channels: int = 5,
+    seed: int = 0,
 ) -> tuple[NDArray[np.float32], SeriesSchema]:
     """Sine waves (series, length, channels) in [0, 1], each of a frequency and a phase
     of its own, and their schema. Yoon, Jarrett, van der Schaar, "Time-series Generative
@@ -291,7 +342,10 @@ def sines(
     waves = (np.sin(frequency * np.arange(length)[:, None] + phase) + 1) / 2
     bounds = tuple(Real(name=f"wave_{j}", low=0, high=1) for j in range(channels))
     return waves.astype(np.float32), SeriesSchema(
-        channels=bounds, length=length, series="series", time="time"
+        channels=bounds,
+        length=length,
+        series="series",
+        time="time",
     )
 
 
@@ -313,12 +367,23 @@ def _readable(people: pd.DataFrame) -> pd.DataFrame:
         "drugs": "drugdol",
         "outpatient": "outpdol",
     }
-    truths = {"female": "female", "physical_exam": "tookphys", "deductible": "idp"}
+    truths = {
+        "female": "female",
+        "physical_exam": "tookphys",
+        "deductible": "idp",
+    }
     # A fraction stands where an answer was missing and had been filled in from other
     # people.
     limited = people["physlm"].where(people["physlm"].isin((0, 1))).astype("boolean")
     named = {
-        "health": health.map({1: "poor", 2: "fair", 3: "good", 0: "excellent"}),
+        "health": health.map(
+            {
+                1: "poor",
+                2: "fair",
+                3: "good",
+                0: "excellent",
+            }
+        ),
         "site": people["site"].map(SITES),
     }
     numbers = people[[*plain.values()]].set_axis([*plain], axis=1)

@@ -74,16 +74,27 @@ def array_figures(
         test = None if holdout_table is None else holdout_table.values
         figures = [
             *evaluate_series(
-                real_table.values, synthetic_table.values, holdout=test, steps=steps
+                real_table.values,
+                synthetic_table.values,
+                holdout=test,
+                steps=steps,
             )
         ]
     else:
-        figures = _image_figures(real_table, synthetic_table, holdout_table, epochs)
+        figures = _image_figures(
+            real_table,
+            synthetic_table,
+            holdout_table,
+            epochs,
+        )
     return (*figures, *_label_pair_figures(real_table, synthetic_table))
 
 
 def _image_figures(
-    real: Arrays, synthetic: Arrays, holdout: Arrays | None, epochs: int
+    real: Arrays,
+    synthetic: Arrays,
+    holdout: Arrays | None,
+    epochs: int,
 ) -> list[Figure]:
     figures = [*evaluate_distances(real.values, synthetic.values)]
     targets = real.schema.targets
@@ -139,7 +150,12 @@ def concatenate_tables(
     starts = np.arange(len(values) + 1)
     source = ", ".join(table.source for table in tables)
     return ArrayTable(
-        values, np.arange(len(values)), starts, tables[0].schema, source, classes
+        values,
+        np.arange(len(values)),
+        starts,
+        tables[0].schema,
+        source,
+        classes,
     )
 
 
@@ -171,7 +187,11 @@ def evaluate_images(
     """
     whole(classes=classes, rows=rows, epochs=epochs)
     rng = np.random.default_rng([seed, 0])
-    pairs = {"real": real, "synthetic": synthetic, "test": test}
+    pairs = {
+        "real": real,
+        "synthetic": synthetic,
+        "test": test,
+    }
     sets = [
         _check_labels(name, images, labels, classes)
         for name, (images, labels) in pairs.items()
@@ -188,7 +208,13 @@ def evaluate_images(
     naive = score(np.tile(shares, (len(test_y), 1)))
     real_guess, synthetic_guess = (
         class_probabilities(
-            small_cnn(*pair, classes=classes, epochs=epochs, seed=seed), test_x
+            small_cnn(
+                *pair,
+                classes=classes,
+                epochs=epochs,
+                seed=seed,
+            ),
+            test_x,
         )
         for pair in ((x, y), synthetic_sample)
     )
@@ -199,11 +225,25 @@ def evaluate_images(
         f"images, tested on {len(test_y):,} real ones"
     )
     deviations = difference_deviations(test_y.numpy(), real_guess, synthetic_guess)
-    return tuple(tstr_figures("cnn", tstr, trtr, naive, note, deviations))
+    return tuple(
+        tstr_figures(
+            "cnn",
+            tstr,
+            trtr,
+            naive,
+            note,
+            deviations,
+        )
+    )
 
 
 def small_cnn(
-    images: Tensor, labels: Tensor, *, classes: int, epochs: int = 5, seed: int = 0
+    images: Tensor,
+    labels: Tensor,
+    *,
+    classes: int,
+    epochs: int = 5,
+    seed: int = 0,
 ) -> nn.Sequential:
     """Two convolutions (16 and 32 maps of 3 × 3, halved by their maxima), 4 × 4 means,
     one hidden layer; trained by Adam at 0.002 on batches of 64. Deterministic by the
@@ -259,7 +299,10 @@ def _unit_pixels(name: str, images: NDArray[Any]) -> Tensor:
 
 
 def _check_labels(
-    name: str, images: NDArray[Any], labels: Sequence[int] | NDArray[Any], classes: int
+    name: str,
+    images: NDArray[Any],
+    labels: Sequence[int] | NDArray[Any],
+    classes: int,
 ) -> tuple[Tensor, Tensor]:
     pixels = _unit_pixels(name, images)
     numbers = torch.as_tensor(np.asarray(labels, dtype=np.int64))

@@ -47,12 +47,22 @@ HIDDEN = 96  # units of the network that learns from drawn rows
 
 
 class TableSampler(Sampler):
-    def sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
+    def sample(
+        self,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
+    ) -> pd.DataFrame:
         if not self.schema.rules:
             return self._sample(n, rng, request)
         return keeping(n, lambda count: self._sample(count, rng, request), self.schema)
 
-    def _sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
+    def _sample(
+        self,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
+    ) -> pd.DataFrame:
         request.check()
         if request.conditioned:
             return self.answers().sample(
@@ -90,7 +100,12 @@ class TableSampler(Sampler):
             self.generator.release,
         )
 
-    def classifier(self, target: str, rows: int, seed: int) -> LearnedClassifier:
+    def classifier(
+        self,
+        target: str,
+        rows: int,
+        seed: int,
+    ) -> LearnedClassifier:
         whole(rows=rows)
         columns = (
             replace(column, nullable=False) if column.name == target else column
@@ -117,7 +132,12 @@ class TableSampler(Sampler):
 
 
 class ArraySampler(Sampler):
-    def sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
+    def sample(
+        self,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
+    ) -> pd.DataFrame:
         request.check()
         if request.conditioned:
             self.answers()
@@ -129,7 +149,12 @@ class ArraySampler(Sampler):
         label: str | None = self.schema.label
         return label
 
-    def classifier(self, target: str, rows: int, seed: int) -> LearnedClassifier:
+    def classifier(
+        self,
+        target: str,
+        rows: int,
+        seed: int,
+    ) -> LearnedClassifier:
         labels = [column.name for column in self.schema.targets]
         if not isinstance(self.network, CellGaussians) or not labels:
             return super().classifier(target, rows, seed)
@@ -167,7 +192,12 @@ def labelled(
 
 
 class MixedSampler(Sampler):
-    def sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
+    def sample(
+        self,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
+    ) -> pd.DataFrame:
         request.check()
         if request.conditioned:
             self.answers()
@@ -175,7 +205,10 @@ class MixedSampler(Sampler):
         return frame
 
     def parts(
-        self, n: int, rng: FastRng, draw: str
+        self,
+        n: int,
+        rng: FastRng,
+        draw: str,
     ) -> dict[str, pd.DataFrame | NDArray[Any]]:
         one_of(("sample", "argmax"), draw=draw)
         parts = self.schema.parts
@@ -220,7 +253,11 @@ def labelled_images(
     return np.concatenate(images), labels
 
 
-def _pool_labels(pool: Pool, latents: Tensor, card: Mapping[str, Any]) -> list[Label]:
+def _pool_labels(
+    pool: Pool,
+    latents: Tensor,
+    card: Mapping[str, Any],
+) -> list[Label]:
     """The class of each image that a pool draws from these latents."""
     classes = np.array(card.get("classes", []), dtype=object)
     picked = pool.pick(latents)
@@ -237,7 +274,12 @@ def _pool_labels(pool: Pool, latents: Tensor, card: Mapping[str, Any]) -> list[L
 
 
 class VisitSampler(Sampler):
-    def sample(self, n: int, rng: FastRng, request: SampleRequest) -> pd.DataFrame:
+    def sample(
+        self,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
+    ) -> pd.DataFrame:
         if len(self.schema.parts) > 1:
             raise ArtefactError(
                 "events of several kinds do not stand in one table: see `tables`, or "
@@ -249,7 +291,10 @@ class VisitSampler(Sampler):
         return rows
 
     def tables(
-        self, n: int, rng: FastRng, request: SampleRequest
+        self,
+        n: int,
+        rng: FastRng,
+        request: SampleRequest,
     ) -> dict[str, pd.DataFrame]:
         """People, and their events of each kind."""
         if (
@@ -269,7 +314,13 @@ class VisitSampler(Sampler):
                 "This generator draws no people with events: see `sample`."
             )
         if request.where is not None or schema.rules:
-            frames = people_where(network, schema, request.where, n, rng)
+            frames = people_where(
+                network,
+                schema,
+                request.where,
+                n,
+                rng,
+            )
         else:
             codes: Any = network.draw(n, rng.uniform)
             if isinstance(network, MixtureOfChains):

@@ -171,7 +171,13 @@ def singling_out(
         guesses = univariate_predicates(table, space)
         guesses = guesses[rng.permutation(len(guesses))[:predicates]]
     else:
-        guesses = multivariate_predicates(table, space, columns, predicates, rng)
+        guesses = multivariate_predicates(
+            table,
+            space,
+            columns,
+            predicates,
+            rng,
+        )
     if not len(guesses):
         return Attack.absent(
             key,
@@ -180,19 +186,35 @@ def singling_out(
     people = min(len(train), len(holdout))
     inside, outside = _sample_targets(tables, people, rng)
     tried = len(guesses)
-    naive = random_predicates(table, space, columns, len(guesses), rng)
+    naive = random_predicates(
+        table,
+        space,
+        columns,
+        len(guesses),
+        rng,
+    )
     measure = Measure(
         "success",
         _singling_out_rate(*count_matches(guesses, inside)),
         _singling_out_rate(*count_matches(guesses, outside)),
         _singling_out_rate(*count_matches(naive, inside)),
-        singling_out_p_value(guesses, inside, outside, seed=seed),
+        singling_out_p_value(
+            guesses,
+            inside,
+            outside,
+            seed=seed,
+        ),
     )
     note = (
         f"{tried:,} of {predicates:,} predicates, on {people:,} of {len(train):,} "
         f"training and {people:,} of {len(holdout):,} held-out rows"
     )
-    return Attack(key=key, measures=(measure,), note=note, control=people)
+    return Attack(
+        key=key,
+        measures=(measure,),
+        note=note,
+        control=people,
+    )
 
 
 def singling_out_p_value(
@@ -457,7 +479,11 @@ def _sample_targets(
     ]
 
 
-def _nearest_rows(rows: EncodedRows, people: Codes, seed: list[int]) -> Ints:
+def _nearest_rows(
+    rows: EncodedRows,
+    people: Codes,
+    seed: list[int],
+) -> Ints:
     """The nearest row of each person, equally near ones by lot."""
 
     def work(distances: Distances, part: slice) -> Ints:
@@ -471,7 +497,12 @@ def _nearest_rows(rows: EncodedRows, people: Codes, seed: list[int]) -> Ints:
     return np.concatenate([*rows.map_distances(people, work)])
 
 
-def _measure(inside: Floats, outside: Floats, baseline: Rate, seed: int) -> Measure:
+def _measure(
+    inside: Floats,
+    outside: Floats,
+    baseline: Rate,
+    seed: int,
+) -> Measure:
     return Measure(
         "success",
         _mean_rate(inside),

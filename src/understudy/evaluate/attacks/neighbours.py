@@ -133,7 +133,12 @@ def neighbourhood(
         strata=kinds,
         seed=seed,
     )
-    return Attack(key=key, measures=measures, note=note, control=count)
+    return Attack(
+        key=key,
+        measures=measures,
+        note=note,
+        control=count,
+    )
 
 
 def _score_people(
@@ -201,7 +206,12 @@ def _sample_indices(
     )
 
 
-def _closer_rate(rows: int, weights: Floats, train: int, holdout: int) -> Rate:
+def _closer_rate(
+    rows: int,
+    weights: Floats,
+    train: int,
+    holdout: int,
+) -> Rate:
     """The share of so many rows that is closer to the training rows, ½ where nothing is
     memorised.
     """
@@ -261,10 +271,20 @@ def neighbours(
     )[0]
     shares = (
         _closer_rate(len(sampled_synthetic), weights, t, h),
-        _closer_rate(len(sampled_holdout), control_weights, t, h - 1),
+        _closer_rate(
+            len(sampled_holdout),
+            control_weights,
+            t,
+            h - 1,
+        ),
     )
     measures = (
-        Measure("share", *shares, Rate.from_exact(0.5), by_luck),
+        Measure(
+            "share",
+            *shares,
+            Rate.from_exact(0.5),
+            by_luck,
+        ),
         _measure_copies(train, holdout, synthetic),
     )
     note = (
@@ -285,7 +305,12 @@ def neighbours(
         strict=True,
     )
     figures = (
-        Figure(FigureKey(name), value=value, ceiling=end, better="higher")
+        Figure(
+            FigureKey(name),
+            value=value,
+            ceiling=end,
+            better="higher",
+        )
         for name, value, end in ends
     )
     return closer, tuple(figures)
@@ -329,7 +354,11 @@ def _nearest_distances(
     return np.concatenate(blocks), weights
 
 
-def _measure_copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
+def _measure_copies(
+    train: Codes,
+    holdout: Codes,
+    synthetic: Codes,
+) -> Measure:
     """The share of people whose row stands in the synthetic table."""
     rows, row_ids = np.unique(
         np.concatenate([train, holdout, synthetic]),
@@ -361,7 +390,13 @@ def _measure_copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
         axis=1,
     ).prod(axis=1)
     by_chance = Rate.from_exact(float(np.mean(1 - (1 - chances) ** len(synthetic))))
-    return Measure("copies", rate(train_ids), rate(holdout_ids), by_chance, p)
+    return Measure(
+        "copies",
+        rate(train_ids),
+        rate(holdout_ids),
+        by_chance,
+        p,
+    )
 
 
 def _summarize_distances(distances: Floats) -> list[float]:

@@ -88,7 +88,11 @@ class Rate:
         )
 
 
-def clopper_pearson(successes: float, trials: float, level: float = CONFIDENCE) -> Rate:
+def clopper_pearson(
+    successes: float,
+    trials: float,
+    level: float = CONFIDENCE,
+) -> Rate:
     """Clopper–Pearson. Fractions of successes (ties) or of trials (an effective number)
     are welcome.
     """
@@ -225,7 +229,12 @@ def tpr(members: Scores, outsiders: Scores) -> Rate:
     fewest_accused, most_accused = (
         int(k) for k in binom.interval(level, n, FALSE_POSITIVE_RATE)
     )
-    low = _caught_at(caught, accused, fewest_accused, first=True)
+    low = _caught_at(
+        caught,
+        accused,
+        fewest_accused,
+        first=True,
+    )
     high = _caught_at(caught, accused, most_accused)
     return Rate(
         _caught_at(caught, accused, FALSE_POSITIVE_RATE * n) / m,
@@ -251,7 +260,11 @@ def _caught_at(
     return float(caught[i] + share * (caught[i + 1] - caught[i]))
 
 
-def _auc_low(value: float, m: int, n: int) -> float:
+def _auc_low(
+    value: float,
+    m: int,
+    n: int,
+) -> float:
     """The smallest area from which `value` is not further than Z standard errors."""
 
     def short_of(area: float) -> float:
@@ -370,24 +383,46 @@ def sum_statistics(*values: Floats) -> Callable[[Assignments], Floats]:
     return lambda assignments: np.asarray(assignments.astype(float) @ table)
 
 
-def mean_p_value(inside: Floats, outside: Floats, *, seed: int = 0) -> float:
+def mean_p_value(
+    inside: Floats,
+    outside: Floats,
+    *,
+    seed: int = 0,
+) -> float:
     """How easily a mean as large as that of `inside` comes by luck, one value a person,
     against `outside`.
     """
     values = np.concatenate([inside, outside])
     took_part = np.arange(len(inside) + len(outside)) < len(inside)
     if np.isin(values, (0, 1)).all():
-        return fisher(int(inside.sum()), len(inside), int(outside.sum()), len(outside))
+        return fisher(
+            int(inside.sum()),
+            len(inside),
+            int(outside.sum()),
+            len(outside),
+        )
     return permutation_p_values(sum_statistics(values), took_part, seed=seed)[0]
 
 
-def fisher(hits: int, people: int, other_hits: int, others: int) -> float:
+def fisher(
+    hits: int,
+    people: int,
+    other_hits: int,
+    others: int,
+) -> float:
     """P(at least so many of the hits fall to `people`), with people and others drawn
     from one urn.
     """
     return min(
         1.0,
-        float(hypergeom.sf(hits - 1, people + others, hits + other_hits, people)),
+        float(
+            hypergeom.sf(
+                hits - 1,
+                people + others,
+                hits + other_hits,
+                people,
+            )
+        ),
     )
 
 

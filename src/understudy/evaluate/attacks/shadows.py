@@ -102,18 +102,41 @@ def shadow_models(
     """
     whole(rows=rows, shadows=shadows, tested=tested)
     key = FigureKey("mia", part="shadows")
-    reason = _missing_reason(reference, targets, rows, min(shadows, tested))
+    reason = _missing_reason(
+        reference,
+        targets,
+        rows,
+        min(shadows, tested),
+    )
     if reason:
         return Attack.absent(key, reason)
     rng = np.random.default_rng([seed, 0])
     known, asked = (
-        _run_all(release, reference, targets, space, rows, 2 * (runs // 2), rng)
+        _run_all(
+            release,
+            reference,
+            targets,
+            space,
+            rows,
+            2 * (runs // 2),
+            rng,
+        )
         for runs in (shadows, tested)
     )
     # lots that nobody followed: what is learned from them tells nothing
     fake_lots = _draw_lots(len(known.lots), len(targets), rng)
-    scores = _scores(known.features, known.lots, asked.features, seed)
-    controls = _scores(known.features, fake_lots, asked.features, seed)
+    scores = _scores(
+        known.features,
+        known.lots,
+        asked.features,
+        seed,
+    )
+    controls = _scores(
+        known.features,
+        fake_lots,
+        asked.features,
+        seed,
+    )
     order = np.argsort(~asked.lots.ravel(), kind="stable")  # members first
     count = len(order) // 2
     strata = np.tile(np.arange(len(targets)), len(asked.lots))[order]
@@ -128,15 +151,32 @@ def shadow_models(
         strata=strata,
         seed=seed,
     )
-    highest = _measure_highest(scores, controls, asked.lots, order, strata, seed)
+    highest = _measure_highest(
+        scores,
+        controls,
+        asked.lots,
+        order,
+        strata,
+        seed,
+    )
     note = (
         f"{len(targets):,} targets, {len(known.lots)} shadow models and "
         f"{len(asked.lots)} tables of {rows:,} rows that were asked about"
     )
-    return Attack(key=key, measures=(*measures, highest), note=note, control=count)
+    return Attack(
+        key=key,
+        measures=(*measures, highest),
+        note=note,
+        control=count,
+    )
 
 
-def _missing_reason(reference: Codes, targets: Codes, rows: int, runs: int) -> str:
+def _missing_reason(
+    reference: Codes,
+    targets: Codes,
+    rows: int,
+    runs: int,
+) -> str:
     if not len(targets):
         return "there are no targets."
     if not targets.shape[1]:
@@ -151,7 +191,11 @@ def _missing_reason(reference: Codes, targets: Codes, rows: int, runs: int) -> s
     return ""
 
 
-def _draw_lots(runs: int, targets: int, rng: np.random.Generator) -> Lots:
+def _draw_lots(
+    runs: int,
+    targets: int,
+    rng: np.random.Generator,
+) -> Lots:
     """Each target takes part in half of the runs, by lots of their own."""
     takes_part = np.arange(runs) < runs // 2
     lots = np.repeat(takes_part[:, None], targets, axis=1)
@@ -182,7 +226,11 @@ def _run_all(
     return _Runs(tuple(np.stack(kind) for kind in zip(*run_scores, strict=True)), lots)
 
 
-def _features(table: Codes, targets: Codes, space: Space) -> tuple[Floats, Floats]:
+def _features(
+    table: Codes,
+    targets: Codes,
+    space: Space,
+) -> tuple[Floats, Floats]:
     """How frequent each target's levels are, (targets, columns), and how near the
     table's rows come, (targets, quantiles).
     """
@@ -276,7 +324,13 @@ def _measure_highest(
         clopper_pearson(float(_highest(chances, lots[None])[0]) * trials, trials)
         for chances in (called, called_by_control)
     )
-    return Measure("highest", attack, control, Rate.from_exact(0.5), p_value)
+    return Measure(
+        "highest",
+        attack,
+        control,
+        Rate.from_exact(0.5),
+        p_value,
+    )
 
 
 def _call_chances(scores: Floats) -> Floats:

@@ -235,7 +235,12 @@ class Cnn(Classifier):
     def images(self, rows: Tensor) -> Tensor:
         """Rows of values, channels last, as images (…, channels, height, width)."""
         sides = rows.shape[:-1]
-        images = rows.view(*sides, self.height, self.width, self.channels)
+        images = rows.view(
+            *sides,
+            self.height,
+            self.width,
+            self.channels,
+        )
         return images.movedim(-1, -3)
 
     def prepare(self, x: Tensor) -> Tensor:
@@ -308,7 +313,12 @@ class Quadratic(Classifier):
         along = whitened - shifts[:, None]
         linear_scores = rows @ weight.mT + bias[:, None]
         cells = linear_scores + along.square().sum(-1) / 2
-        by_class = cells.reshape(clients, n_rows, self.classes, self.cells)
+        by_class = cells.reshape(
+            clients,
+            n_rows,
+            self.classes,
+            self.cells,
+        )
         return by_class.logsumexp(-1)
 
 
@@ -332,7 +342,12 @@ class UprightQuadratic(Quadratic):
                 f"rows of {size}."
             )
         steps = ((x.double() - 0.5) * UNIT).round()
-        images = steps.reshape(clients * rows, self.height, self.width, -1)
+        images = steps.reshape(
+            clients * rows,
+            self.height,
+            self.width,
+            -1,
+        )
         poses, turned = upright(images)
         weighted_poses = poses * weights(self.height, self.width)
         values = turned.flatten(1) / UNIT + 0.5

@@ -75,12 +75,22 @@ class Training(ABC):
         self._replayed = Replayed(updates)
 
     @abstractmethod
-    def train(self, start: Tensor, batch: Batch, out: Tensor) -> None:
+    def train(
+        self,
+        start: Tensor,
+        batch: Batch,
+        out: Tensor,
+    ) -> None:
         """Train every client of a batch from `start` (d,), and write the updates into
         `out` (clients, d).
         """
 
-    def updates(self, params: Tensor, batch: Batch, floats: int) -> Tensor:
+    def updates(
+        self,
+        params: Tensor,
+        batch: Batch,
+        floats: int,
+    ) -> Tensor:
         """The update (clients, d) of every client, chunk after chunk; a client takes
         `floats` numbers.
         """
@@ -151,7 +161,12 @@ class ClassifierTraining(Training):
             and rows <= self.model.features
         )
 
-    def train(self, start: Tensor, batch: Batch, out: Tensor) -> None:
+    def train(
+        self,
+        start: Tensor,
+        batch: Batch,
+        out: Tensor,
+    ) -> None:
         model = self.model
         x, y, weights = batch
         inputs = model.prepare(x.to(start.dtype))
@@ -180,7 +195,14 @@ class ClassifierTraining(Training):
             )
         else:
             scores = lambda local: loss(model.scores(local, inputs))  # noqa: E731
-            descend(scores, start, out, self.epochs, self.lr, self.optimizer)
+            descend(
+                scores,
+                start,
+                out,
+                self.epochs,
+                self.lr,
+                self.optimizer,
+            )
 
 
 def descend(

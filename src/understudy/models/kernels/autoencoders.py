@@ -310,7 +310,12 @@ class SeriesByHand:
         clients, length, rows, hidden = encoder.squashed.shape
 
         projected = encoder.gates.flatten(1, 2)
-        torch.baddbmm(b_h[:, None], self.x, w_x, out=projected)
+        torch.baddbmm(
+            b_h[:, None],
+            self.x,
+            w_x,
+            out=projected,
+        )
         encoded = encoder.forward(w_h).transpose(1, 2)
         states = encoded.reshape(clients, rows, length * hidden)
         latent = torch.baddbmm(b_z[:, None], states, w_z)
@@ -327,7 +332,12 @@ class SeriesByHand:
         torch.sum(at_outputs, 1, out=grad_b_o)
         at_decoded = times_transposed(at_outputs, w_o)
         gates = decoder.backward(at_decoded.view(clients, length, rows, hidden), w_3)
-        _write_recurrent(gates, decoder.states, grad_w_3, grad_b_3)
+        _write_recurrent(
+            gates,
+            decoder.states,
+            grad_w_3,
+            grad_b_3,
+        )
         at_input = gates.sum(1)  # (clients, rows, 4H): all steps have one input
         torch.bmm(first.mT, at_input, out=grad_w_2)
         at_first = times_transposed(at_input, w_2).mul_(first > 0)
@@ -338,9 +348,19 @@ class SeriesByHand:
         at_latent.add_(to_prior, alpha=self.penalty)
         torch.bmm(states.mT, at_latent, out=grad_w_z)
         torch.sum(at_latent, 1, out=grad_b_z)
-        at_states = times_transposed(at_latent, w_z).view(clients, rows, length, hidden)
+        at_states = times_transposed(at_latent, w_z).view(
+            clients,
+            rows,
+            length,
+            hidden,
+        )
         gates = encoder.backward(at_states.transpose(1, 2).contiguous(), w_h)
-        _write_recurrent(gates, encoder.states, grad_w_h, grad_b_h)
+        _write_recurrent(
+            gates,
+            encoder.states,
+            grad_w_h,
+            grad_b_h,
+        )
         torch.bmm(self.x.mT, gates.flatten(1, 2), out=grad_w_x)
 
 

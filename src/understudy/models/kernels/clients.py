@@ -115,10 +115,20 @@ class RmsProp:
             squares.append(square)
         if parameters:
             torch._foreach_mul_(squares, DECAY)
-            torch._foreach_addcmul_(squares, gradients, gradients, 1 - DECAY)
+            torch._foreach_addcmul_(
+                squares,
+                gradients,
+                gradients,
+                1 - DECAY,
+            )
             roots = torch._foreach_sqrt(squares)
             torch._foreach_add_(roots, TINY)
-            torch._foreach_addcdiv_(parameters, gradients, roots, -self.lr)
+            torch._foreach_addcdiv_(
+                parameters,
+                gradients,
+                roots,
+                -self.lr,
+            )
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:

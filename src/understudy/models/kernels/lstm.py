@@ -192,7 +192,12 @@ class Lstm:
             torch.mul(to_state, slopes[..., :hidden], out=to_gates[..., :hidden])
             # i, f and g are behind the cell
             cell_slopes = slopes[..., hidden:].view(clients, rows, 3, hidden)
-            to_cell_gates = to_gates[..., hidden:].view(clients, rows, 3, hidden)
+            to_cell_gates = to_gates[..., hidden:].view(
+                clients,
+                rows,
+                3,
+                hidden,
+            )
             torch.mul(to_cell[:, :, None], cell_slopes, out=to_cell_gates)
             if step:
                 to_cell.mul_(forget[:, step])

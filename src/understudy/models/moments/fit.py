@@ -208,7 +208,12 @@ def middle(first: Released, frame: Frame) -> tuple[Tensor, int]:
     mean = without_noise(noisy_mean, noise)
     within_reach = longest / mean.norm().clamp(min=longest)
     centre = (mean * within_reach).round()
-    spread = _spread(first, people, centre.square().sum(), longest)
+    spread = _spread(
+        first,
+        people,
+        centre.square().sum(),
+        longest,
+    )
     return centre.long(), _radius(RADIUS[frame.sides], spread)
 
 
@@ -304,7 +309,12 @@ def directions(
     features = len(covariance)
     max_directions = MOST_TURNED if centre.poses else MOST_KEPT
     candidates = (
-        _standing_out(covariance, noise, size, max_directions)
+        _standing_out(
+            covariance,
+            noise,
+            size,
+            max_directions,
+        )
         for size in _candidate_sizes(features, noise)
     )
     values, vectors = max(candidates, key=_explained_variance)
@@ -463,7 +473,12 @@ def fit_one_release(
     if len(moments) < len(between):
         within = moments[0] - between.sum(0)
         pooled = {"moments": within, "moments_noise": noise}
-        return fit_cells(frame, centre, directions(pooled, centre, frame), None)
+        return fit_cells(
+            frame,
+            centre,
+            directions(pooled, centre, frame),
+            None,
+        )
     class_moments = moments - between
     pooled = {
         "moments": class_moments.sum(0),
@@ -471,7 +486,12 @@ def fit_one_release(
     }
     kept = directions(pooled, centre, frame)
     basis = kept.basis
-    inside = torch.einsum("fi,cfg,gj->cij", basis, class_moments, basis)
+    inside = torch.einsum(
+        "fi,cfg,gj->cij",
+        basis,
+        class_moments,
+        basis,
+    )
     third = {"moments": inside, "moments_noise": noise}
     return fit_cells(frame, centre, kept, third)
 
@@ -549,7 +569,12 @@ def shrunk_covariances(
     pooled_values = torch.linalg.eigvalsh(pooled)
     least = 0.25 * pooled_values.min().clamp(min=0)
     values = values.clamp(min=float(least))
-    return torch.einsum("cij,cj,ckj->cik", vectors, values, vectors)
+    return torch.einsum(
+        "cij,cj,ckj->cik",
+        vectors,
+        values,
+        vectors,
+    )
 
 
 def _network(

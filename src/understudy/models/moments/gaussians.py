@@ -139,7 +139,12 @@ class FrameValues(nn.Module):
         """Values as the Gaussians have them → values in [0, 1], both (n, places,
         channels).
         """
-        channels = zip(raw.unbind(2), self.inner, self.outer, strict=True)
+        channels = zip(
+            raw.unbind(2),
+            self.inner,
+            self.outer,
+            strict=True,
+        )
         mapped = [
             mapped_through(values, inner, outer) for values, inner, outer in channels
         ]
@@ -494,7 +499,12 @@ def bayes_rule(
         "centre": middle + centre @ back,
         "directions": shared @ back,
         "factors": whitened,
-        "shifts": torch.einsum("cjk,kf,cf->cj", whitened, shared, shifts),
+        "shifts": torch.einsum(
+            "cjk,kf,cf->cj",
+            whitened,
+            shared,
+            shifts,
+        ),
     }
     classes = sizes[label]
     description: dict[str, int] = {

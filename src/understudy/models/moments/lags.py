@@ -81,7 +81,12 @@ def _channel_moments(residual: Tensor, channels: int) -> NDArray[np.float64]:
     """
     frequencies = len(residual) // channels
     end = frequencies * channels
-    grid = residual[:end, :end].reshape(frequencies, channels, frequencies, channels)
+    grid = residual[:end, :end].reshape(
+        frequencies,
+        channels,
+        frequencies,
+        channels,
+    )
     diagonals = grid.diagonal(dim1=1, dim2=3)
     return np.asarray(diagonals.permute(2, 0, 1))
 
@@ -221,7 +226,12 @@ def _second_moments(network: CellGaussians) -> Tensor:
     """Of the coefficients that it draws, about the level of each channel."""
     shares = (network.shares / network.shares.sum()).double()
     factors = network.factors.double()
-    inner = torch.einsum("c,cij,ckj->ik", shares, factors, factors)
+    inner = torch.einsum(
+        "c,cij,ckj->ik",
+        shares,
+        factors,
+        factors,
+    )
     basis = network.basis.double()
     tail_variances = network.tail.double().square()
     within = basis @ inner @ basis.T + tail_variances.diag()

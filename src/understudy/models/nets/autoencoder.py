@@ -113,7 +113,13 @@ class Autoencoder(Flat):
         epoch = count()  # `descend` asks for the loss once an epoch
 
         def loss(local: Tensor) -> Tensor:
-            return self.loss(local, x, real, prior[:, next(epoch)], penalty)
+            return self.loss(
+                local,
+                x,
+                real,
+                prior[:, next(epoch)],
+                penalty,
+            )
 
         descend(loss, start, out, epochs, lr, optimizer)
 
@@ -126,7 +132,15 @@ class Autoencoder(Flat):
         lr: float,
         penalty: float,
     ) -> None:
-        self.train("adam", start, batch, out, epochs, lr, penalty)
+        self.train(
+            "adam",
+            start,
+            batch,
+            out,
+            epochs,
+            lr,
+            penalty,
+        )
 
 
 class LocalTraining(Training):
@@ -143,7 +157,12 @@ class LocalTraining(Training):
         self.network = network
         self.penalty = penalty
 
-    def train(self, start: Tensor, batch: Batch, out: Tensor) -> None:
+    def train(
+        self,
+        start: Tensor,
+        batch: Batch,
+        out: Tensor,
+    ) -> None:
         network = self.network
         arguments = (start, batch, out, self.epochs, self.lr, self.penalty)
         network.adam(*arguments) if self.optimizer == "adam" else network.train(
@@ -151,7 +170,13 @@ class LocalTraining(Training):
             *arguments,
         )
 
-    def __call__(self, params: Tensor, x: Tensor, mask: Tensor, rng: Draws) -> Tensor:
+    def __call__(
+        self,
+        params: Tensor,
+        x: Tensor,
+        mask: Tensor,
+        rng: Draws,
+    ) -> Tensor:
         """The update (clients, d) of every client, by rows `x` (clients, rows, …) where
         `mask` is true. Points of the prior are drawn anew for each epoch.
 
@@ -172,7 +197,12 @@ class LocalTraining(Training):
         x = x.where(mask.view(clients, rows, *(1,) * len(network.row_shape)), 0).to(
             params.dtype
         )
-        prior = rng.normal(clients, self.epochs, rows, network.latent).to(params.dtype)
+        prior = rng.normal(
+            clients,
+            self.epochs,
+            rows,
+            network.latent,
+        ).to(params.dtype)
         return self.updates(
             params,
             (x, real, prior),
@@ -200,10 +230,20 @@ def fit(
     adam = Adam([local], lr)
     real = local.new_ones(1, batch)
 
-    def slope(model: Tensor, x: Tensor, prior: Tensor) -> Tensor:
+    def slope(
+        model: Tensor,
+        x: Tensor,
+        prior: Tensor,
+    ) -> Tensor:
         model = model.detach().requires_grad_()
         with torch.enable_grad():
-            loss = network.loss(model[None], x[None], real, prior, penalty).sum()
+            loss = network.loss(
+                model[None],
+                x[None],
+                real,
+                prior,
+                penalty,
+            ).sum()
         return torch.autograd.grad(loss, model)[0]
 
     gradient = Replayed(slope)
@@ -297,7 +337,12 @@ class Rwae(Autoencoder):
         ).train(epochs, lr)
 
     def decoder(self, params: Tensor) -> "SeriesDecoder":
-        module = SeriesDecoder(self.length, self.channels, self.hidden, self.latent)
+        module = SeriesDecoder(
+            self.length,
+            self.channels,
+            self.hidden,
+            self.latent,
+        )
         return filled(module, list(self.views(params).values())[5:])
 
 
@@ -309,7 +354,13 @@ class SeriesDecoder(Network):
     kind = "decoder-series"
     keys = ("length", "channels", "hidden", "latent")
 
-    def __init__(self, length: int, channels: int, hidden: int, latent: int) -> None:
+    def __init__(
+        self,
+        length: int,
+        channels: int,
+        hidden: int,
+        latent: int,
+    ) -> None:
         super().__init__()
         shapes = list(Rwae(length, channels, hidden, latent).shapes.items())[5:]
         widest = max(length * channels, hidden * max(latent, channels, 4 * hidden))
@@ -330,7 +381,11 @@ class SeriesDecoder(Network):
         )[0].sigmoid()
 
 
-def decode(weights: Sequence[Tensor], z: Tensor, length: int) -> Tensor:
+def decode(
+    weights: Sequence[Tensor],
+    z: Tensor,
+    length: int,
+) -> Tensor:
     """Outputs (clients, rows, L, W), before the sigmoid, from latent points (clients,
     rows, latent).
     """

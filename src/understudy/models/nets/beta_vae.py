@@ -74,7 +74,13 @@ class BetaVae(ABC):
     def surprise(self, x: Tensor, logits: Tensor) -> Tensor:
         """−log p(x | z): (classes, n)."""
 
-    def losses(self, x: Tensor, noise: Tensor, beta: float, taps: Taps) -> Tensor:
+    def losses(
+        self,
+        x: Tensor,
+        noise: Tensor,
+        beta: float,
+        taps: Taps,
+    ) -> Tensor:
         """The loss of each row of each class, (classes, n). `noise` (classes, n,
         latent) is standard normal.
         """
@@ -141,12 +147,22 @@ class TableVae(BetaVae):
         of_levels = (x * logits).sum(2)
         return total.view(x.shape[:2]) - of_levels
 
-    def decoder(self, number: int, place: int, levels: int) -> "ClassDecoder":
+    def decoder(
+        self,
+        number: int,
+        place: int,
+        levels: int,
+    ) -> "ClassDecoder":
         """The decoder of a class, which draws rows with the class column put back at
         `place`, of `levels` levels.
         """
         sizes = (*self.sizes[:place], levels, *self.sizes[place:])
-        decoder = ClassDecoder(self.latent, DECODER, sizes, (place, number))
+        decoder = ClassDecoder(
+            self.latent,
+            DECODER,
+            sizes,
+            (place, number),
+        )
         learned = [parameter[number] for parameter in self.parameters[self.cut :]]
         return filled(decoder, learned)
 
@@ -235,7 +251,13 @@ class ImageVae(BetaVae):
         encoder: list[Tensor] = []
         for before, after in pairwise((1, *channels)):
             fan_in = 9 * before
-            kernel = drawn_uniform(generator, fan_in, classes, after, fan_in)
+            kernel = drawn_uniform(
+                generator,
+                fan_in,
+                classes,
+                after,
+                fan_in,
+            )
             shift = drawn_uniform(generator, fan_in, classes, after)
             encoder += [kernel, shift]
         flat = channels[-1] * math.prod(self.sides[-1])
@@ -259,7 +281,12 @@ class ImageVae(BetaVae):
         return taps.dense(x.flatten(2), weight, bias)
 
     def decode(self, z: Tensor, taps: Taps) -> Tensor:
-        return _decode_images(z, self.parameters[self.cut :], self.sides, taps)
+        return _decode_images(
+            z,
+            self.parameters[self.cut :],
+            self.sides,
+            taps,
+        )
 
     def surprise(self, x: Tensor, logits: Tensor) -> Tensor:
         """Σ over pixels of the Bernoulli surprise."""

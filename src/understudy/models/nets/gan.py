@@ -286,7 +286,11 @@ class BranchedGenerator(Network):
         )
         chosen = {name: self.parties[name] for name in names}.items()
         branches = [
-            {"party": name, "hidden": list(hidden), **_described(output)}
+            {
+                "party": name,
+                "hidden": list(hidden),
+                **_described(output),
+            }
             for name, (hidden, output) in chosen
         ]
         return {
@@ -306,7 +310,11 @@ class BranchedGenerator(Network):
         }
         if len(branches) != len(parts) or not isinstance(common, list | tuple):
             raise TypeError(f"{len(parts)} branches of {len(branches)} parties")
-        return {"latent": latent, "common": common, "branches": branches}
+        return {
+            "latent": latent,
+            "common": common,
+            "branches": branches,
+        }
 
     def _branch_index(self, name: str) -> int:
         one_of(self.parties, party=name)
@@ -332,7 +340,11 @@ def width_of(output: Output) -> int:
     return output.width if isinstance(output, Values) else sum(output)
 
 
-def _branch(shared: int, hidden: Sequence[int], output: Output) -> nn.Sequential:
+def _branch(
+    shared: int,
+    hidden: Sequence[int],
+    output: Output,
+) -> nn.Sequential:
     if isinstance(output, Values) and output.image:
         return image_branch(shared, hidden, output.shape)
     end = nn.Sigmoid() if isinstance(output, Values) else BlockSoftmax(output)

@@ -55,12 +55,23 @@ class Taps(list[Tap]):
         """x + b: (groups, n, positions, out), (groups, out)."""
         return self._tap(None, x + bias[:, None, None])
 
-    def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def dense(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+    ) -> Tensor:
         """A linear layer: (groups, n, in) → (groups, n, out)."""
         products = self.product(x.unsqueeze(2), weight)
         return self.shift(products, bias).squeeze(2)
 
-    def conv(self, x: Tensor, weight: Tensor, bias: Tensor, stride: int = 2) -> Tensor:
+    def conv(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        stride: int = 2,
+    ) -> Tensor:
         """A convolution, 3 × 3: (groups, n, in, h, w), weights (groups, out, in·9) →
         (groups, n, out, ⌈h/stride⌉, ⌈w/stride⌉).
         """
@@ -68,10 +79,21 @@ class Taps(list[Tap]):
         height, width = (-(-side // stride) for side in sides)
         images = x.flatten(0, 1)
         # (groups·n, positions, in·9)
-        patches = functional.unfold(images, KERNEL, padding=1, stride=stride).mT
+        patches = functional.unfold(
+            images,
+            KERNEL,
+            padding=1,
+            stride=stride,
+        ).mT
         grouped = patches.view(groups, n, *patches.shape[1:])
         outputs = self.shift(self.product(grouped, weight), bias)
-        return outputs.mT.reshape(groups, n, weight.shape[1], height, width)
+        return outputs.mT.reshape(
+            groups,
+            n,
+            weight.shape[1],
+            height,
+            width,
+        )
 
     def conv_transposed(
         self,
@@ -87,7 +109,13 @@ class Taps(list[Tap]):
         channels = bias.shape[1]
         patches = self.product(x.flatten(3).mT, weight)  # (groups, n, positions, out·9)
         columns = patches.flatten(0, 1).mT
-        images = functional.fold(columns, side, KERNEL, padding=1, stride=2)
+        images = functional.fold(
+            columns,
+            side,
+            KERNEL,
+            padding=1,
+            stride=2,
+        )
         flat = images.view(groups, n, channels, math.prod(side))
         outputs = self.shift(flat.mT, bias)
         return outputs.mT.reshape(groups, n, channels, *side)
@@ -101,7 +129,11 @@ class Taps(list[Tap]):
         return outputs
 
 
-def perceptron(x: Tensor, parameters: Sequence[Tensor], taps: Taps) -> Tensor:
+def perceptron(
+    x: Tensor,
+    parameters: Sequence[Tensor],
+    taps: Taps,
+) -> Tensor:
     """Linear layers with leaky ReLUs between them; weights and biases in turn."""
     *hidden, last = zip(parameters[::2], parameters[1::2], strict=True)
     for weight, bias in hidden:
@@ -119,13 +151,23 @@ def dense_parameters(
     """Weights and biases of linear layers, drawn as `torch.nn.Linear` draws them."""
     parameters = []
     for before, after in pairwise(sizes):
-        weight = drawn_uniform(generator, before, groups, after, before)
+        weight = drawn_uniform(
+            generator,
+            before,
+            groups,
+            after,
+            before,
+        )
         bias = drawn_uniform(generator, before, groups, after)
         parameters += [weight, bias]
     return parameters
 
 
-def drawn_uniform(generator: torch.Generator, fan_in: int, *shape: int) -> Tensor:
+def drawn_uniform(
+    generator: torch.Generator,
+    fan_in: int,
+    *shape: int,
+) -> Tensor:
     """Uniform between ±1/√(fan-in)."""
     uniforms = torch.rand(shape, generator=generator)
     return (uniforms * 2 - 1) / math.sqrt(fan_in)
@@ -162,31 +204,56 @@ class ConditionalGan:
         self.critic = [part.to(device) for part in self.critic]
         return self
 
-    def generate(self, z: Tensor, labels: Tensor, taps: Taps) -> Tensor:
+    def generate(
+        self,
+        z: Tensor,
+        labels: Tensor,
+        taps: Taps,
+    ) -> Tensor:
         """Latent points (clients, n, latent) of classes (clients, n, classes) → rows
         (clients, n, features).
         """
         inputs = torch.cat([z, labels], 2)
         return perceptron(inputs, self.generator, taps).sigmoid()
 
-    def judge(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
+    def judge(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        taps: Taps,
+    ) -> Tensor:
         """How real rows of these classes look, as logits: (clients, n)."""
         inputs = torch.cat([x, labels], 2)
         return perceptron(inputs, self.critic, taps).squeeze(2)
 
-    def real_losses(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
+    def real_losses(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        taps: Taps,
+    ) -> Tensor:
         """−log D(x, y) of each row: all that the critic learns from real rows,
         (clients, n).
         """
         logits = self.judge(x, labels, taps)
         return functional.softplus(-logits)
 
-    def fake_losses(self, x: Tensor, labels: Tensor, taps: Taps) -> Tensor:
+    def fake_losses(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        taps: Taps,
+    ) -> Tensor:
         """−log(1 − D(x, y)) of each generated row: (clients, n)."""
         logits = self.judge(x, labels, taps)
         return functional.softplus(logits)
 
-    def generator_losses(self, z: Tensor, labels: Tensor, taps: Taps) -> Tensor:
+    def generator_losses(
+        self,
+        z: Tensor,
+        labels: Tensor,
+        taps: Taps,
+    ) -> Tensor:
         """−log D(G(z, y), y): (clients, n). The critic stands still: `taps` are the
         generator's.
         """
@@ -202,7 +269,11 @@ class Untapped(Taps):
         return outputs
 
 
-def _layers(rng: torch.Generator, clients: int, sizes: tuple[int, ...]) -> list[Tensor]:
+def _layers(
+    rng: torch.Generator,
+    clients: int,
+    sizes: tuple[int, ...],
+) -> list[Tensor]:
     """One network's weights and biases, the same for every client."""
     shared = dense_parameters(1, sizes, rng)
     return [part.expand(clients, *part.shape[1:]).clone() for part in shared]

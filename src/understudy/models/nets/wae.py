@@ -84,7 +84,12 @@ class TableDecoder(Network):
     sure: Tensor
     column: Tensor
 
-    def __init__(self, sizes: Sequence[int], hidden: int, latent: int) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        hidden: int,
+        latent: int,
+    ) -> None:
         super().__init__()
         each_whole(sizes=sizes)
         whole(columns=len(sizes), hidden=hidden, latent=latent)
@@ -130,7 +135,13 @@ class TableDecoder(Network):
         # smallest float: odds are relative.
         columns = self.column.expand_as(log)
         largest = log.new_zeros(len(log), len(self.sizes))
-        largest = largest.scatter_reduce(1, columns, log, "amax", include_self=False)
+        largest = largest.scatter_reduce(
+            1,
+            columns,
+            log,
+            "amax",
+            include_self=False,
+        )
         return (log - (largest.gather(1, columns) + _LOW).clamp(max=0.0)).exp()
 
 
@@ -140,9 +151,20 @@ class ImageDecoder(Network):
     kind = "decoder-image"
     keys = ("height", "width", "channels", "latent")
 
-    def __init__(self, height: int, width: int, channels: int, latent: int) -> None:
+    def __init__(
+        self,
+        height: int,
+        width: int,
+        channels: int,
+        latent: int,
+    ) -> None:
         super().__init__()
-        whole(height=height, width=width, channels=channels, latent=latent)
+        whole(
+            height=height,
+            width=width,
+            channels=channels,
+            latent=latent,
+        )
         _check_sides(height, width)
         self.height = height
         self.width = width
@@ -154,9 +176,21 @@ class ImageDecoder(Network):
             nn.Linear(latent, inner),
             nn.ReLU(),
             nn.Unflatten(1, (2 * channels, height // 4, width // 4)),
-            nn.ConvTranspose2d(2 * channels, channels, 4, stride=2, padding=1),
+            nn.ConvTranspose2d(
+                2 * channels,
+                channels,
+                4,
+                stride=2,
+                padding=1,
+            ),
             nn.ReLU(),
-            nn.ConvTranspose2d(channels, 1, 4, stride=2, padding=1),
+            nn.ConvTranspose2d(
+                channels,
+                1,
+                4,
+                stride=2,
+                padding=1,
+            ),
             nn.Sigmoid(),
             nn.Flatten(1, 2),
         )
@@ -305,13 +339,23 @@ class ImageWae(Autoencoder):
         h = (
             linear(z, w4, b4)
             .relu()
-            .view(*z.shape[:2], -1, self.height // 4, self.width // 4)
+            .view(
+                *z.shape[:2],
+                -1,
+                self.height // 4,
+                self.width // 4,
+            )
         )
         h = _grouped(functional.conv_transpose2d, h, w5, b5).relu()
         return _grouped(functional.conv_transpose2d, h, w6, b6).squeeze(2)
 
     def decoder(self, params: Tensor) -> ImageDecoder:
-        module = ImageDecoder(self.height, self.width, self.channels, self.latent)
+        module = ImageDecoder(
+            self.height,
+            self.width,
+            self.channels,
+            self.latent,
+        )
         return filled(module, list(self.views(params).values())[6:])
 
 
@@ -439,7 +483,11 @@ def sleep(
     return torch.cat([encoder, decoder, spread])
 
 
-def dream(decoder: TableDecoder, z: Tensor, rng: Draws) -> Tensor:
+def dream(
+    decoder: TableDecoder,
+    z: Tensor,
+    rng: Draws,
+) -> Tensor:
     """A row for each latent point, one level drawn in each column by
     `TableDecoder.rows`' odds: slots, (n, width).
     """
@@ -457,7 +505,13 @@ def dream(decoder: TableDecoder, z: Tensor, rng: Draws) -> Tensor:
         arrival = (functional.logsigmoid(slots) - log_waits)[:, racing]
         column_of = column[racing].expand_as(arrival)
         first = arrival.new_empty(len(z), int(column.max()) + 1)
-        first.scatter_reduce_(1, column_of, arrival, "amax", include_self=False)
+        first.scatter_reduce_(
+            1,
+            column_of,
+            arrival,
+            "amax",
+            include_self=False,
+        )
         drawn[:, racing] = arrival == first.gather(1, column_of)
     return drawn.to(z.dtype)
 
@@ -475,7 +529,11 @@ def _slot_columns(sizes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     return column, has_one_slot[column], has_one_level[column]
 
 
-def adam(moments: Tensor, gradient: Tensor, step: int) -> Tensor:
+def adam(
+    moments: Tensor,
+    gradient: Tensor,
+    step: int,
+) -> Tensor:
     """Adam's direction at its `step`-th step, from 1 (Kingma, Ba, ICLR 2015, Alg. 1).
     Renews its `moments` (2, d).
     """
@@ -488,11 +546,20 @@ def adam(moments: Tensor, gradient: Tensor, step: int) -> Tensor:
     return mean / (square.sqrt_() + 1e-8)
 
 
-def _layers(network: TableWae, half: Tensor, *, out: bool = False) -> list[Tensor]:
+def _layers(
+    network: TableWae,
+    half: Tensor,
+    *,
+    out: bool = False,
+) -> list[Tensor]:
     shapes = list(network.shapes.values())
     return read(half, shapes[4:] if out else shapes[:4])
 
 
-def _encoded(network: TableWae, encoder: Tensor, x: Tensor) -> Tensor:
+def _encoded(
+    network: TableWae,
+    encoder: Tensor,
+    x: Tensor,
+) -> Tensor:
     w1, b1, w2, b2 = _layers(network, encoder)
     return (x @ w1.T + b1).relu_() @ w2.T + b2

@@ -226,7 +226,12 @@ def fit_tied(
                 network.classes,
             )
             _set_array(array, tied, name, covariances)
-    shaded = _match_shades(network, list(tied.kept), shades, tied.joint.people)
+    shaded = _match_shades(
+        network,
+        list(tied.kept),
+        shades,
+        tied.joint.people,
+    )
     return network.eval(), shaded
 
 
@@ -324,7 +329,11 @@ def _mixing(tied: Tied) -> Tensor:
     return root / deviations
 
 
-def _correlation(tied: Tied, a: str, b: str) -> Tensor:
+def _correlation(
+    tied: Tied,
+    a: str,
+    b: str,
+) -> Tensor:
     """Of two arrays' kept directions, beyond what the lines say of both."""
     people = tied.joint.people
     sums, noise = tied.joint.across[a, b]
@@ -372,7 +381,12 @@ def _match_shades(
     with torch.no_grad():
         _, raw = network.raw(some_latents(network.latent, max_values))
         for array, name, values in zip(network.own, names, raw, strict=True):
-            points = shades_map(values, *shades[name], people, array.means())
+            points = shades_map(
+                values,
+                *shades[name],
+                people,
+                array.means(),
+            )
             if points is not None:
                 array.take_map(points)
                 shaded.append(name)

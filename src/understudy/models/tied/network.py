@@ -52,7 +52,12 @@ Part = TablePart | ArrayPart
 
 
 class TiedArray(FrameValues):
-    def __init__(self, part: ArrayPart, width: int, classes: int) -> None:
+    def __init__(
+        self,
+        part: ArrayPart,
+        width: int,
+        classes: int,
+    ) -> None:
         super().__init__()
         features = part.frame.features
         self.part = part
@@ -60,7 +65,13 @@ class TiedArray(FrameValues):
         self.slope = nn.Parameter(torch.zeros(width, features))
         self.make_frame(part.frame, classes, part.directions)
 
-    def raw(self, t: Tensor, classes: Tensor, g: Tensor, v: Tensor) -> Tensor:
+    def raw(
+        self,
+        t: Tensor,
+        classes: Tensor,
+        g: Tensor,
+        v: Tensor,
+    ) -> Tensor:
         """Levels about their mean (n, width), classes (n,), normals → values as the
         Gaussians have them.
         """

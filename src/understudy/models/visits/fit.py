@@ -280,7 +280,12 @@ def _read(
             never=forbidden(people, alone, device),
         )
     ]
-    unread = torch.full((width, width), torch.inf, dtype=torch.float64, device=device)
+    unread = torch.full(
+        (width, width),
+        torch.inf,
+        dtype=torch.float64,
+        device=device,
+    )
     ways = []
 
     def two_sided(kind: str, of: Callable[[TogetherTables], Tensor]) -> None:
@@ -317,7 +322,12 @@ def _read(
         counts = _side_by_side(own, across[0], events[0])
         noise = _side_by_side(unread, across[1], events[1])
         sizes = (*people, *member.events)
-        some = read_tables(counts, sizes, noise=noise, ties=given[place])
+        some = read_tables(
+            counts,
+            sizes,
+            noise=noise,
+            ties=given[place],
+        )
         ways.append(some.ways[width:])
 
         def side_by_side(

@@ -75,7 +75,12 @@ def private_critic_gradient(
     shift when a person leaves, and then many move the sum. The guarantee speaks of real
     numbers, noise and sum are float32. `noise_multiplier=0` is clipped, not private.
     """
-    require_settings(clip_norm, noise_multiplier, expected_batch, penalty)
+    require_settings(
+        clip_norm,
+        noise_multiplier,
+        expected_batch,
+        penalty,
+    )
     total = clipped_gradient_sum(
         layers,
         real,
@@ -155,7 +160,12 @@ def clipped_gradient_sum(
     total = []
     # the norms, too: no product that PyTorch may take for them is a coarse one
     with full(real.device):
-        scales = (weigh or _scales)(lefts, rights, penalty, clip_norm)
+        scales = (weigh or _scales)(
+            lefts,
+            rights,
+            penalty,
+            clip_norm,
+        )
         # who counts for nothing has a 0 here
         clean = real.device.type == "cpu" and bool(scales[0].all())
         scales = scales if mask is None else scales * mask
@@ -242,9 +252,18 @@ def _factors(
     return lefts, rights
 
 
-def through_activation(gradient: Tensor, z: Tensor, slope: float) -> Tensor:
+def through_activation(
+    gradient: Tensor,
+    z: Tensor,
+    slope: float,
+) -> Tensor:
     """Times the activation's derivative at z, in one pass."""
-    result: Tensor = torch.ops.aten.leaky_relu_backward(gradient, z, slope, False)
+    result: Tensor = torch.ops.aten.leaky_relu_backward(
+        gradient,
+        z,
+        slope,
+        False,
+    )
     return result
 
 
@@ -336,7 +355,12 @@ def formed_critic_gradient(
     by itself. A critic that mixes rows (batch normalisation) has no gradient of one
     person, and must not come here.
     """
-    require_settings(clip_norm, noise_multiplier, expected_batch, penalty)
+    require_settings(
+        clip_norm,
+        noise_multiplier,
+        expected_batch,
+        penalty,
+    )
     parameters = {name: value.detach() for name, value in critic.named_parameters()}
     sums = [torch.zeros_like(value) for value in parameters.values()]
     weight = torch.ones_like(mix) if mask is None else mask
@@ -359,7 +383,14 @@ def formed_critic_gradient(
     step = max(1, ROOM // sum(value.numel() for value in parameters.values()))
     gradients = vmap(grad(loss), in_dims=(None, 0, 0, 0))
     for part in (slice(start, start + step) for start in range(0, len(real), step)):
-        formed = list(gradients(parameters, real[part], fake[part], mix[part]).values())
+        formed = list(
+            gradients(
+                parameters,
+                real[part],
+                fake[part],
+                mix[part],
+            ).values()
+        )
         norms = [
             torch.linalg.vector_norm(gradient.flatten(1), dim=1, dtype=torch.float64)
             for gradient in formed
@@ -374,5 +405,11 @@ def formed_critic_gradient(
         with full(real.device):
             for total, gradient in zip(sums, formed, strict=True):
                 total += torch.tensordot(share, gradient.nan_to_num(0, 0, 0), 1)
-    noised_mean(sums, clip_norm, noise_multiplier, expected_batch, rng)
+    noised_mean(
+        sums,
+        clip_norm,
+        noise_multiplier,
+        expected_batch,
+        rng,
+    )
     return sums

@@ -60,7 +60,12 @@ def private_sums(
     `limits` → ConfigError.
     """
     require_clipping(clip_norm, noise_multiplier)
-    sums = clipped_sums(losses, taps, clip_norm=clip_norm, mask=mask)
+    sums = clipped_sums(
+        losses,
+        taps,
+        clip_norm=clip_norm,
+        mask=mask,
+    )
     return (
         add_noise(sums, noise_multiplier * clip_norm, rng) if noise_multiplier else sums
     )
@@ -73,7 +78,11 @@ def require_clipping(clip_norm: float, noise_multiplier: float) -> None:
         honest(clip_norm=clip_norm)
 
 
-def add_noise(sums: list[Tensor], deviation: float, rng: Normals) -> list[Tensor]:
+def add_noise(
+    sums: list[Tensor],
+    deviation: float,
+    rng: Normals,
+) -> list[Tensor]:
     """Clipped sums, noised in place: once for a batch, also where it was summed in
     pieces.
     """

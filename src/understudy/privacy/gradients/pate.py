@@ -104,7 +104,12 @@ class GradientVote:
         return (noisy >= enough).to(torch.int8) - (noisy <= -enough).to(torch.int8)
 
 
-def stochastic_sign(values: Tensor, rng: Rng, *, clip: float) -> Tensor:
+def stochastic_sign(
+    values: Tensor,
+    rng: Rng,
+    *,
+    clip: float,
+) -> Tensor:
     """Eq. 4.10–4.12: clamp, scale by the largest of the last axis, draw a sign with
     that mean; 0 where it is none.
     """

@@ -139,7 +139,12 @@ class Duchi(reporter.MeanMechanism):
         is_positive = rounded == same
         return is_positive.view(torch.int8).mul_(2).sub_(1)
 
-    def _agreement(self, agree: Tensor, same: Tensor, rng: Rng) -> Tensor:
+    def _agreement(
+        self,
+        agree: Tensor,
+        same: Tensor,
+        rng: Rng,
+    ) -> Tensor:
         """Where the answer agrees with v: uniform over T⁺ where `agree`, else over T⁻;
         `same`: random bits. Flipping all carries T⁺ onto T⁻ without ties, so only ties
         are drawn again; T⁻'s share of ties for itself.
@@ -159,7 +164,13 @@ class Duchi(reporter.MeanMechanism):
             share = 1 - self.agreeing / (1 - self.agreeing)  # of T⁻, what is tied
             is_chosen = reporter.fine(rng, len(agree), device=device) < share
             half = (~agree & is_chosen).nonzero()[:, 0]
-            flipped = reporter.subset(rng, dims, len(half), dims // 2, device)
+            flipped = reporter.subset(
+                rng,
+                dims,
+                len(half),
+                dims // 2,
+                device,
+            )
             ties = torch.zeros_like(same[half])
             same[half] = ties.scatter_(1, flipped, True)
         return same

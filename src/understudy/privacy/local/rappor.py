@@ -176,7 +176,12 @@ def _log_odds(flips: int) -> float:
     return math.nextafter(math.log1p((_ODDS - 2 * flips) / flips), math.inf)
 
 
-def _signatures(levels: int, hashes: int, seed: int, column: int) -> Bits:
+def _signatures(
+    levels: int,
+    hashes: int,
+    seed: int,
+    column: int,
+) -> Bits:
     """`hashes` different bits for each level, by SHA-256, so that every party makes the
     same.
     """

@@ -119,10 +119,20 @@ class MeanMechanism(LocalMechanism):
         whole(dims=self.dims)
         check_clip(self.clip)
 
-    def claims(self, values: Tensor, indices: Tensor, scale: float) -> Report:
+    def claims(
+        self,
+        values: Tensor,
+        indices: Tensor,
+        scale: float,
+    ) -> Report:
         values = values.to(torch.float32)
         indices = indices.to(torch.int32)
-        return Report(dims=self.dims, values=values, indices=indices, scale=scale)
+        return Report(
+            dims=self.dims,
+            values=values,
+            indices=indices,
+            scale=scale,
+        )
 
 
 def cohort(updates: Tensor, dims: int | None = None) -> Tensor:
@@ -169,7 +179,11 @@ def chunks(updates: Tensor, values: int = _CHUNK) -> Iterator[slice]:
     )
 
 
-def fine(rng: Rng, *shape: int, device: Device) -> Tensor:
+def fine(
+    rng: Rng,
+    *shape: int,
+    device: Device,
+) -> Tensor:
     """Uniform in [0, 1] with 106 random bits: `fine < p` is true with probability p
     also where p is tiny. With 53 bits, what should happen once in e³⁶ draws never
     happens, and its absence tells.
@@ -180,7 +194,12 @@ def fine(rng: Rng, *shape: int, device: Device) -> Tensor:
     )
 
 
-def categorical(law: Tensor, n: int, rng: Rng, device: Device) -> Tensor:
+def categorical(
+    law: Tensor,
+    n: int,
+    rng: Rng,
+    device: Device,
+) -> Tensor:
     """n draws from {0, …, len(law) − 1} with the probabilities `law` (float64): (n,).
     The smallest probabilities lie next to 0, where floats are dense, so that each holds
     to a relative len(law) · 2⁻⁵²; only those near 2⁻¹⁰⁶ do not.
@@ -201,7 +220,13 @@ def repeats(picks: Tensor) -> Tensor:
     return repeated.scatter_(1, order[:, 1:], equals_previous)
 
 
-def distinct(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
+def distinct(
+    rng: Rng,
+    high: int,
+    rows: int,
+    size: int,
+    device: Device,
+) -> Tensor:
     """`size` of {0, …, high − 1} for every row, without repetition, in random order:
     (rows, size).
     """
@@ -212,13 +237,24 @@ def distinct(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tenso
     return picks
 
 
-def subset(rng: Rng, high: int, rows: int, size: int, device: Device) -> Tensor:
+def subset(
+    rng: Rng,
+    high: int,
+    rows: int,
+    size: int,
+    device: Device,
+) -> Tensor:
     """The same for a large `size`, in ascending order: time and memory grow with
     `high`, not with its sort. Each pass throws as many darts as places are missing, so
     a row never gets one too many.
     """
     fewer = min(size, high - size)
-    hit = torch.zeros(rows, high, dtype=torch.bool, device=device)
+    hit = torch.zeros(
+        rows,
+        high,
+        dtype=torch.bool,
+        device=device,
+    )
     flat = hit.view(-1)
     counted = hit.view(torch.uint8)
     every_row = torch.arange(rows, device=device)
@@ -246,12 +282,23 @@ class TopSets:
         dims = scores.shape[1]
         size = min(top, dims - top)
         smaller_is_top = 2 * top <= dims
-        _, smaller = scores.topk(size, dim=1, largest=smaller_is_top, sorted=False)
+        _, smaller = scores.topk(
+            size,
+            dim=1,
+            largest=smaller_is_top,
+            sorted=False,
+        )
         in_smaller = torch.zeros_like(scores, dtype=torch.bool)
         in_smaller.scatter_(1, smaller, True)
         return cls(smaller, in_smaller, smaller_is_top)
 
-    def pick(self, inside: Tensor, rng: Rng, *, repeat: bool = False) -> Tensor:
+    def pick(
+        self,
+        inside: Tensor,
+        rng: Rng,
+        *,
+        repeat: bool = False,
+    ) -> Tensor:
         """An index for each slot of `inside` (n, h): from the row's top set where True,
         else from outside. Guarantee: uniform over all such rows, without an index twice
         unless `repeat`. Edges: the order of a row is that of `inside`: who sends it as

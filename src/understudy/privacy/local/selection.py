@@ -66,7 +66,12 @@ class Selection(reporter.LocalMechanism, ABC):
 
     def report(self, updates: Tensor, rng: Rng) -> reporter.Report:
         updates = reporter.cohort(updates, self.dims)
-        sign = 1 - 2 * rng.integers(2, len(updates), 1, device=updates.device)  # (n, 1)
+        sign = 1 - 2 * rng.integers(
+            2,
+            len(updates),
+            1,
+            device=updates.device,
+        )  # (n, 1)
         # The k smallest values are the k largest of the negated update.
         parts = [
             self.choose(updates[rows] * sign[rows], rng)
@@ -99,7 +104,12 @@ class EmMds(Selection):
 
     @property
     def plan(self) -> "SelectionParameters":
-        return _plan(self.dims, self.top, self.chosen, self.epsilon)
+        return _plan(
+            self.dims,
+            self.top,
+            self.chosen,
+            self.epsilon,
+        )
 
     @property
     def threshold(self) -> int:
@@ -120,7 +130,12 @@ class EmMds(Selection):
         return torch.from_numpy(plan.chance * lift / (low + (1 - low) * plan.high))
 
     def choose(self, scores: Tensor, rng: Rng) -> Tensor:
-        hits = reporter.categorical(self.law, len(scores), rng, scores.device)
+        hits = reporter.categorical(
+            self.law,
+            len(scores),
+            rng,
+            scores.device,
+        )
         inside = torch.arange(self.chosen, device=scores.device) < hits[:, None]
         return (
             reporter.TopSets.from_scores(scores, self.top)
@@ -140,7 +155,12 @@ class SelectionParameters(NamedTuple):
 
 
 @cache
-def _plan(dims: int, top: int, chosen: int, epsilon: float) -> SelectionParameters:
+def _plan(
+    dims: int,
+    top: int,
+    chosen: int,
+    epsilon: float,
+) -> SelectionParameters:
     return _best(_chance(dims, top, chosen), epsilon)
 
 
@@ -164,7 +184,11 @@ def _best(chance: NDArray[np.float64], epsilon: float) -> SelectionParameters:
     )
 
 
-def _chance(dims: int, top: int, chosen: int) -> NDArray[np.float64]:
+def _chance(
+    dims: int,
+    top: int,
+    chosen: int,
+) -> NDArray[np.float64]:
     """ω_τ / Σω for τ = 0, …, h, from ω_{τ+1} / ω_τ = (k − τ)(h − τ) / ((τ + 1)(d − k −
     h + τ + 1)).
     """
@@ -269,7 +293,13 @@ class Proportional(Selection):
             device=scores.device,
         )
         inside = (
-            reporter.categorical(self.choice.law, len(scores), rng, scores.device) == 1
+            reporter.categorical(
+                self.choice.law,
+                len(scores),
+                rng,
+                scores.device,
+            )
+            == 1
         )
         return reporter.TopSets(
             top_set,
@@ -291,7 +321,13 @@ class Proportional(Selection):
         )
 
 
-def largest_size(*, dims: int, top: int, epsilon: float, share: float) -> int:
+def largest_size(
+    *,
+    dims: int,
+    top: int,
+    epsilon: float,
+    share: float,
+) -> int:
     """h*: the most indices of which an expected `share` still lies in the top set (Eq.
     5.6).
 
@@ -317,24 +353,44 @@ def largest_size(*, dims: int, top: int, epsilon: float, share: float) -> int:
     )
 
 
-def largest_naive_size(*, dims: int, top: int, epsilon: float, share: float) -> int:
+def largest_naive_size(
+    *,
+    dims: int,
+    top: int,
+    epsilon: float,
+    share: float,
+) -> int:
     """The most indices of which an expected `share` still lies in the top set where
     each is drawn by itself under ε/h.
 
     Edges: as `largest_size`.
     """
     if share <= top / dims:
-        return largest_size(dims=dims, top=top, epsilon=epsilon, share=share)
+        return largest_size(
+            dims=dims,
+            top=top,
+            epsilon=epsilon,
+            share=share,
+        )
     most = min(top, int(epsilon / _single_epsilon(dims, top, share)) + 1)
     for chosen in range(most, 1, -1):
         if Ps(dims=dims, top=top, epsilon=epsilon / chosen).share >= share:
             return chosen
     # one index of EM-MDS is one of PS; that it is out of reach is said there
-    largest_size(dims=dims, top=top, epsilon=epsilon, share=share)
+    largest_size(
+        dims=dims,
+        top=top,
+        epsilon=epsilon,
+        share=share,
+    )
     return 1
 
 
-def _single_epsilon(dims: int, top: int, share: float) -> float:
+def _single_epsilon(
+    dims: int,
+    top: int,
+    share: float,
+) -> float:
     """The ε at which one index lies in the top set with this probability."""
     if share >= 1:
         return math.inf
@@ -374,7 +430,12 @@ class SubMds(Selection):
             epsilon=self.epsilon,
             share=self.wanted,
         )
-        return EmMds(dims=self.inputs, top=self.top, chosen=size, epsilon=self.epsilon)
+        return EmMds(
+            dims=self.inputs,
+            top=self.top,
+            chosen=size,
+            epsilon=self.epsilon,
+        )
 
     @property
     def chosen(self) -> int:
@@ -416,7 +477,12 @@ class MagRr(reporter.LocalMechanism):
         """The probability of the wrong answer (Eq. 5.8)."""
         return 1 / (math.exp(self.epsilon) + 1)
 
-    def flags(self, updates: Tensor, rate: float, rng: Rng) -> Tensor:
+    def flags(
+        self,
+        updates: Tensor,
+        rate: float,
+        rng: Rng,
+    ) -> Tensor:
         """The bits that are sent: (n,), bool."""
         positive(rate=rate)
         small = reporter.cohort(updates).abs().amax(1) < self.decay * rate

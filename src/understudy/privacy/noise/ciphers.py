@@ -131,13 +131,23 @@ class ChaCha20(NeverCopied):
         device: torch.device | str = "cpu",
     ):
         # the state without its counter
-        self._start = torch.empty(14, 1, dtype=torch.int32, device=device)
+        self._start = torch.empty(
+            14,
+            1,
+            dtype=torch.int32,
+            device=device,
+        )
         self.counter = torch.empty(1, dtype=torch.int64, device=device)
         self.restart(key, nonce=nonce, counter=counter)
 
     def restart(self, key: bytes, *, nonce: int = 0, counter: int = 0) -> None:
         """Continue elsewhere, in the same tensors: a captured graph follows."""
-        state = struct.pack("<16s32sq", b"expand 32-byte k", key, nonce)
+        state = struct.pack(
+            "<16s32sq",
+            b"expand 32-byte k",
+            key,
+            nonce,
+        )
         words = torch.tensor(struct.unpack("<14i", state), dtype=torch.int32)
         self._start.copy_(words[:, None])
         self.counter.fill_(counter)
@@ -228,7 +238,13 @@ def fused(device: torch.device) -> Fill | None:
 def _fill(out: Tensor, start: Tensor, counter: Tensor) -> None:
     blocks = out.numel() // 16
     programs = triton.cdiv(blocks, _BLOCK)
-    _chacha20[(programs,)](out, start, counter, blocks, BLOCK=_BLOCK)
+    _chacha20[(programs,)](
+        out,
+        start,
+        counter,
+        blocks,
+        BLOCK=_BLOCK,
+    )
 
 
 if triton is not None:

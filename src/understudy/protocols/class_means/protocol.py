@@ -119,7 +119,12 @@ class Terms:
         """
         blocks = self.classes if directions else 1
         about = f"{self.seed} {int(directions)} {party}"
-        return Codebook(about, self.mechanism.codes, blocks, self.width)
+        return Codebook(
+            about,
+            self.mechanism.codes,
+            blocks,
+            self.width,
+        )
 
 
 class ClassMeansParty(HostParty):
@@ -224,7 +229,10 @@ class _ClassMeansRun(TwoRounds):
         return unannotated
 
     def __init__(
-        self, config: Config, parties: Parties, schemas: Mapping[str, Any]
+        self,
+        config: Config,
+        parties: Parties,
+        schemas: Mapping[str, Any],
     ) -> None:
         super().__init__(config, parties, schemas)
         self.terms = Terms(config, self.schema)
@@ -333,7 +341,10 @@ class _ClassMeansRun(TwoRounds):
         self, weights: Tensor, card: dict[str, Any]
     ) -> GeneratorParts | ClassifierParts:
         return ClassifierParts(
-            self.network, weights, DeclaredFeatures(self.schema), card
+            self.network,
+            weights,
+            DeclaredFeatures(self.schema),
+            card,
         )
 
     def card_extra(self) -> dict[str, Any]:

@@ -68,7 +68,10 @@ class Heard:
 
     @classmethod
     def from_reports(
-        cls, about: ColumnSet, mechanism: SubsetSelection, named: Tensor
+        cls,
+        about: ColumnSet,
+        mechanism: SubsetSelection,
+        named: Tensor,
     ) -> "Heard":
         if not len(named):
             return cls(about, mechanism, named, torch.zeros(0))
@@ -163,7 +166,15 @@ def fit_reports(
         return mixture.requires_grad_(False)
     people = sum(one.reports for one in heard)
     penalty = (
-        strength * noise_edge(heard, levels, ways, liars=liars, seed=seed) / people
+        strength
+        * noise_edge(
+            heard,
+            levels,
+            ways,
+            liars=liars,
+            seed=seed,
+        )
+        / people
     )
     terms = [Term(one, levels, one.assumed_lift(liars), device) for one in heard]
     mixture = mixture.to(device)
@@ -195,7 +206,11 @@ def _anchor(mixture: MixtureOfProducts, logs: Tensor) -> None:
     mixture.logits.add_(logs - mixture.odds().mean(0).clamp(min=_RAREST).log())
 
 
-def _batches(terms: int, batch: int, generator: torch.Generator) -> Iterator[list[int]]:
+def _batches(
+    terms: int,
+    batch: int,
+    generator: torch.Generator,
+) -> Iterator[list[int]]:
     """So many numbers below `terms` at a time, without end; each comes once before one
     comes again.
     """

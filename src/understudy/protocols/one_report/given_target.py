@@ -75,7 +75,13 @@ def fit_given_target(
         if one.reports and len(one.about.columns) == 2 and one.about.listed is None
     ]
     shifts = [
-        _Shift.from_reports(one, ways, target, ordered, liars)
+        _Shift.from_reports(
+            one,
+            ways,
+            target,
+            ordered,
+            liars,
+        )
         for one in pairs
         if target in one.about.columns
     ]
@@ -93,7 +99,10 @@ def fit_given_target(
 
 
 def slope_and_curvature(
-    heard: Heard, table: Tensor, moves: Tensor, liars: float = 0.0
+    heard: Heard,
+    table: Tensor,
+    moves: Tensor,
+    liars: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Of the reports' likelihood at a table (cells,), along `moves` (cells, ways):
     (ways,), and (ways, ways) ≥ 0.
@@ -152,7 +161,10 @@ class _Shift:
         moves = torch.kron(one.moves, other.moves)
         inverse = torch.argsort(cells)
         slope, curvature = slope_and_curvature(
-            heard, table[inverse], moves[inverse], liars
+            heard,
+            table[inverse],
+            moves[inverse],
+            liars,
         )
         sizes, axes = torch.linalg.eigh(curvature)
         return cls(
@@ -163,7 +175,12 @@ class _Shift:
             (one.back, other.back),
         )
 
-    def table_given_target(self, mean: Tensor, way: Tensor, target: Tensor) -> Tensor:
+    def table_given_target(
+        self,
+        mean: Tensor,
+        way: Tensor,
+        target: Tensor,
+    ) -> Tensor:
         """The column's table for each level of the target, by the shift in its axes:
         (levels of the target, levels).
         """
@@ -189,7 +206,12 @@ class _Side:
     back: Tensor
 
     @classmethod
-    def from_table(cls, way: Tensor, group: Tensor, ordered: int) -> "_Side":
+    def from_table(
+        cls,
+        way: Tensor,
+        group: Tensor,
+        ordered: int,
+    ) -> "_Side":
         to_groups = torch.nn.functional.one_hot(group).double().T  # (groups, levels)
         law = _law(way, ordered)
         spread, axes = torch.linalg.eigh(to_groups @ law @ to_groups.T)

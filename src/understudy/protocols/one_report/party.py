@@ -278,7 +278,12 @@ class OneReportParty(HostParty):
         )
 
     def _sets(self, ask: MarginalsRound) -> list[ColumnSet]:
-        return read_sets(ask.groups, ask.columns, ask.listed, self.levels)
+        return read_sets(
+            ask.groups,
+            ask.columns,
+            ask.listed,
+            self.levels,
+        )
 
 
 def randomized(

@@ -145,7 +145,11 @@ class Asking:
         return torch.from_numpy(rng.permutation(which))
 
 
-def cell_noise(epsilon: float, columns: int, people: int) -> float:
+def cell_noise(
+    epsilon: float,
+    columns: int,
+    people: int,
+) -> float:
     """The deviation of a cell's share, nearly, where people are asked about so many
     columns, one each.
     """
@@ -209,7 +213,15 @@ def second_round(
     times_asked = np.zeros_like(weights)
     rng = np.random.default_rng(seed)
     for _ in range(plan.sets):
-        columns, listed = _grow(plan, tables, weights, times_asked, target, cells, rng)
+        columns, listed = _grow(
+            plan,
+            tables,
+            weights,
+            times_asked,
+            target,
+            cells,
+            rng,
+        )
         for i, j in combinations(columns, 2):
             times_asked[i, j] += 1
             times_asked[j, i] += 1
@@ -225,7 +237,12 @@ def second_round(
     return Asking(groups, tuple(chosen.values()), np.array(shares))
 
 
-def grouped(way: Tensor, min_share: float, *, ordered: int = 0) -> Tensor:
+def grouped(
+    way: Tensor,
+    min_share: float,
+    *,
+    ordered: int = 0,
+) -> Tensor:
     """Each level's group: its own, or one for all below `min_share` (the first
     `ordered`: neighbours); never one alone.
     """

@@ -60,7 +60,10 @@ _SETS_A_STEP = 40
 
 
 def build_party(
-    name: str, table: Table | NoRows, ledger: Ledger, **more: Any
+    name: str,
+    table: Table | NoRows,
+    ledger: Ledger,
+    **more: Any,
 ) -> OneReportParty:
     if isinstance(table, NoRows):
         if table.box is None:
@@ -77,7 +80,10 @@ class _OneReportRun(TwoRounds):
     config: Config
 
     def __init__(
-        self, config: Config, parties: Parties, schemas: Mapping[str, Schema]
+        self,
+        config: Config,
+        parties: Parties,
+        schemas: Mapping[str, Schema],
     ) -> None:
         super().__init__(config, parties, schemas)
         self.levels = Codec(self.schema).sizes
@@ -109,7 +115,10 @@ class _OneReportRun(TwoRounds):
             )
             if name in people:
                 asks[name] = MarginalsRound(
-                    round=round, people=people[name], which=dealt[part], **sent
+                    round=round,
+                    people=people[name],
+                    which=dealt[part],
+                    **sent,
                 )
         return asks
 
@@ -241,7 +250,11 @@ def _read(
     return refused
 
 
-def _place(schema: Schema, levels: tuple[int, ...], target: str | None) -> int | None:
+def _place(
+    schema: Schema,
+    levels: tuple[int, ...],
+    target: str | None,
+) -> int | None:
     """The target's number among the columns. ConfigError where nothing can be asked
     about it, or about any column.
     """

@@ -28,7 +28,9 @@ _TURNS = 60  # nearly where they end, and the law is still smooth
 
 
 def read_together(
-    all_heard: Sequence[Heard], levels: Sequence[int], ways: Sequence[Tensor]
+    all_heard: Sequence[Heard],
+    levels: Sequence[int],
+    ways: Sequence[Tensor],
 ) -> list[Tensor]:
     """The one-way tables, those of two levels by what all of these say."""
     slope = torch.zeros(len(levels), dtype=torch.float64)
@@ -54,7 +56,11 @@ def read_together(
     return read
 
 
-def _moved(term: Term, ways: Sequence[Tensor], column: int) -> Tensor:
+def _moved(
+    term: Term,
+    ways: Sequence[Tensor],
+    column: int,
+) -> Tensor:
     """What each cell of a set gains as the column's second level takes all: (cells,).
     A cell's probability is linear in it.
     """

@@ -170,7 +170,12 @@ class TiedStudy(Study[SharedPeople]):
             columns = self.schemas[self.names[group]].names
             if target in columns:
                 column = columns.index(target)
-                return Label(group, column, before + column, sizes[column])
+                return Label(
+                    group,
+                    column,
+                    before + column,
+                    sizes[column],
+                )
             before += len(sizes)
         raise ConfigError(
             f'no table has a column "{target}".', effect=Effect.NOTHING_CHARGED
@@ -306,7 +311,10 @@ class TiedStudy(Study[SharedPeople]):
                 expect(terms, "centre", "radius")
                 widths = {group: self.width(group) for group in range(len(self.names))}
                 return Joint(
-                    widths, self.weights, *self._about(terms), self.scale(name, noise)
+                    widths,
+                    self.weights,
+                    *self._about(terms),
+                    self.scale(name, noise),
                 )
         expect(terms, "centre", "radius", "basis")
         basis = self._by_group("basis", terms["basis"])
@@ -316,7 +324,11 @@ class TiedStudy(Study[SharedPeople]):
         assert self.label is not None
         features = {group: frame.features for group, frame in self.frames.items()}
         return Classes(
-            self.label, features, *self._about(terms), basis, self.scale(name, noise)
+            self.label,
+            features,
+            *self._about(terms),
+            basis,
+            self.scale(name, noise),
         )
 
     def _about(self, terms: Terms) -> tuple[dict[int, Tensor], dict[int, int]]:
@@ -377,7 +389,11 @@ class TiedStudy(Study[SharedPeople]):
             name: (directions * 4096).round().long()
             for name, directions in basis.items()
         }
-        return {"centre": centre, "radius": radius, "basis": rounded}
+        return {
+            "centre": centre,
+            "radius": radius,
+            "basis": rounded,
+        }
 
     def _norms(self, measurements: Measurements) -> dict[str, float]:
         """What the release of lengths says, at the noise that the means will have."""
@@ -427,7 +443,11 @@ class TiedStudy(Study[SharedPeople]):
         )
 
     def fit(
-        self, measurements: Measurements, privacy: Any, look: Any, **more: Any
+        self,
+        measurements: Measurements,
+        privacy: Any,
+        look: Any,
+        **more: Any,
     ) -> Any:
         from understudy.protocols.tied.reading import fitted
 

@@ -63,7 +63,10 @@ class Numbers:
             return triangle(self.rows)
         return packed(
             moments.cell_moments(
-                self.rows, np.zeros(len(self.rows), dtype=np.int64), 1, crowd
+                self.rows,
+                np.zeros(len(self.rows), dtype=np.int64),
+                1,
+                crowd,
             )[0]
         )
 
@@ -79,13 +82,21 @@ class ArrayPeople:
 
     @classmethod
     def at_places(
-        cls, frame: Frame, table: ArrayTable[Any], places: moments.Positions
+        cls,
+        frame: Frame,
+        table: ArrayTable[Any],
+        places: moments.Positions,
     ) -> "ArrayPeople":
         """The people at these places among those who have rows, in this order."""
         have = np.flatnonzero(np.diff(table.starts))[places]
         starts, at = take_people(table.starts, have)
         values = table.values[at]
-        return cls(frame, values, frame.coefficients(values), starts)
+        return cls(
+            frame,
+            values,
+            frame.coefficients(values),
+            starts,
+        )
 
     def rows(self, *, shaded: bool) -> ArrayRows:
         """As the stages of moments count them, all of one class; `shaded`: with
@@ -98,17 +109,31 @@ class ArrayPeople:
             else np.zeros((len(nowhere), 0))
         )
         return ArrayRows(
-            self.coefficients, shades, nowhere, moments.Crowd.from_starts(self.starts)
+            self.coefficients,
+            shades,
+            nowhere,
+            moments.Crowd.from_starts(self.starts),
         )
 
-    def joint(self, centre: Tensor, radius: int, scale: int) -> Numbers:
+    def joint(
+        self,
+        centre: Tensor,
+        radius: int,
+        scale: int,
+    ) -> Numbers:
         return Numbers(
             moments.bounded(self._about(centre), float(radius), scale),
             scale,
             self.starts,
         )
 
-    def turned(self, centre: Tensor, basis: Tensor, radius: int, scale: int) -> Numbers:
+    def turned(
+        self,
+        centre: Tensor,
+        basis: Tensor,
+        radius: int,
+        scale: int,
+    ) -> Numbers:
         """In a subspace, pulled in there: the triangles of their squares."""
         short = moments.bounded(
             turned(self._about(centre), basis), float(radius), scale
@@ -217,7 +242,11 @@ class Joint(Multiplied[SharedPeople]):
             moved = moments.sensitivity(self.scale, across=a != b)
             diagonal = on_diagonal(width) if a == b else None
             blocks[block_name((a, b))] = BlockSpec(
-                (a, b), shape, moved, weight=weight, diagonal=diagonal
+                (a, b),
+                shape,
+                moved,
+                weight=weight,
+                diagonal=diagonal,
             )
         return blocks
 
@@ -236,7 +265,12 @@ class Joint(Multiplied[SharedPeople]):
     def count(self, rows: SharedPeople) -> dict[str, Tensor]:
         return {block_name((rows.group,) * 2): rows.vectors(self).triangle()}
 
-    def vectors(self, rows: SharedPeople, start: int, stop: int) -> NDArray[Any]:
+    def vectors(
+        self,
+        rows: SharedPeople,
+        start: int,
+        stop: int,
+    ) -> NDArray[Any]:
         return rows.vectors(self).words(start, stop)
 
     def read(
@@ -276,7 +310,10 @@ class Classes(Multiplied[SharedPeople]):
             groups = self._groups(array)
             moved = moments.sensitivity(self.scale, across=False)
             blocks[block_name(groups)] = BlockSpec(
-                groups, tuple(diagonal.shape), moved, diagonal=diagonal
+                groups,
+                tuple(diagonal.shape),
+                moved,
+                diagonal=diagonal,
             )
         return blocks
 
@@ -301,12 +338,22 @@ class Classes(Multiplied[SharedPeople]):
             self.features[group], self.directions[group], dtype=torch.int64
         )
         basis[: len(self.basis[group])] = self.basis[group]
-        return people.turned(self.centre[group], basis, self.radius[group], self.scale)
+        return people.turned(
+            self.centre[group],
+            basis,
+            self.radius[group],
+            self.scale,
+        )
 
     def count(self, rows: SharedPeople) -> dict[str, Tensor]:
         return {}
 
-    def vectors(self, rows: SharedPeople, start: int, stop: int) -> NDArray[Any]:
+    def vectors(
+        self,
+        rows: SharedPeople,
+        start: int,
+        stop: int,
+    ) -> NDArray[Any]:
         return rows.vectors(self).words(start, stop)
 
     def read(
