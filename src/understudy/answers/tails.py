@@ -104,8 +104,8 @@ class Mixture:
         mean = self.mean[order]
         variance = self.variance[order]
         middle_of_part = np.cumsum(weight) - weight / 2
-        rank = (parts * middle_of_part).astype(np.int64)
-        group = np.minimum(rank, parts - 1)
+        rank = parts * middle_of_part
+        group = np.minimum(rank.astype(np.int64), parts - 1)
         merged_weight = np.bincount(group, weight, parts).astype(np.float64)
         occupied = merged_weight > 0
         divisor = np.where(occupied, merged_weight, 1.0)
@@ -307,16 +307,20 @@ class _Column:
         what is drawn inside it.
         """
         size = len(values)
+        low = self.low
+        high = self.high
         # the mean square of a number that is even between two
-        squares = (self.low**2 + self.low * self.high + self.high**2) / 3
+        squares = (low**2 + low * high + high**2) / 3
         level_squares = np.bincount(self.level, self.share * squares, size)
         spread = np.maximum(level_squares - values**2, 0)
         level_of_node = self.level[self.node_edges[:-1]]
         noise_variance = np.bincount(level_of_node, self.nodes.variance, size)
         noise = noise_variance / self.counts**2
         n_chosen = np.maximum(some.counts, 1.0)
-        sampling = np.maximum(1 / n_chosen - 1 / self.counts, 0)
-        return np.asarray(spread * np.minimum(noise + sampling, 1))
+        sampling = 1 / n_chosen - 1 / self.counts
+        sampling = np.maximum(sampling, 0)
+        part = np.minimum(noise + sampling, 1)
+        return np.asarray(spread * part)
 
     def atoms(self) -> Numbers:
         """The people of each cell that stands out of the noise and of the next cells
@@ -341,7 +345,8 @@ class _Column:
         first_cells = np.searchsorted(self.level, np.arange(size))
         edges = self.low[first_cells]
         start = self._tail_start()
-        inside = np.flatnonzero(self.level[self.node_edges[:-1]] == size - 1)
+        level_of_node = self.level[self.node_edges[:-1]]
+        inside = np.flatnonzero(level_of_node == size - 1)
         if size < 2 or edges[-1] <= edges[start]:
             return None
         if len(inside) < 2 and math.isfinite(self.bound[1]):
@@ -353,30 +358,33 @@ class _Column:
         in_level = np.bincount(self.level, atoms, size).astype(np.float64)
         in_node = np.add.reduceat(atoms, self.node_edges[inside])
         rest = self.counts[-1] - in_level[-1]
-        is_noise_alone = rest < _DOUBT * math.sqrt(noise * len(inside))
-        if is_noise_alone and not self.share[is_last & (atoms == 0)].any():
+        doubtful = _DOUBT * math.sqrt(noise * len(inside))
+        beside_atoms = is_last & (atoms == 0)
+        if rest < doubtful and not self.share[beside_atoms].any():
             return None  # nobody is left besides atoms
         node_begins = self.low[self.node_edges[inside]]
+        last_edge = [self.bound[1]]
         measured = Tail(
-            np.concatenate([edges[start:-1], node_begins, [self.bound[1]]]),
+            np.concatenate([edges[start:-1], node_begins, last_edge]),
             self.people.part(slice(start, None)).less(in_level[start:]),
             self.nodes.part(inside).less(in_node),
         )
         if is_everybody:
             tail = tail_beyond(measured)
         else:
-            beside_atoms = 1 - in_level / self.counts
-            chosen = some.part(slice(start, None)).times(beside_atoms[start:])
-            tail = tail_beyond(measured, chosen)
+            left = 1 - in_level / self.counts
+            chosen = some.part(slice(start, None))
+            tail = tail_beyond(measured, chosen.times(left[start:]))
         if not in_level[-1]:
             return tail
         double_middles = (self.low + self.high)[is_last]
+        double_sum = float(last_atoms @ double_middles)
         part = float(some.counts[-1]) / self.counts[-1]
         n_atoms = float((last_atoms > 0).sum())
         return replace(
             tail,
             atoms=part * in_level[-1],
-            atoms_mean=float(last_atoms @ double_middles) / (2 * in_level[-1]),
+            atoms_mean=double_sum / (2 * in_level[-1]),
             atoms_variance=part**2 * n_atoms * noise,
         )
 
@@ -384,10 +392,13 @@ class _Column:
         """The last level from which on there are several times as many people as in the
         last.
         """
-        beyond = np.cumsum(self.counts[::-1])[::-1]
+        from_the_last = np.cumsum(self.counts[::-1])
+        beyond = from_the_last[::-1]
         wanted = min(_MORE * beyond[-1], beyond[0])
         enough = np.flatnonzero(beyond[:-1] >= wanted)
-        return int(enough[-1]) if len(enough) else 0
+        if not len(enough):
+            return 0
+        return int(enough[-1])
 
 
 class Tail(NamedTuple):
@@ -412,13 +423,21 @@ def tail_beyond(tail: Tail, some: Noisy | None = None) -> TailLevel:
     """
     edges = tail.edges
     first = tail.first
-    shape, scale = np.broadcast_arrays(_SHAPES, _SCALES * (edges[first] - edges[0]))
+    above = edges - edges[0]
+    shape, scale = np.broadcast_arrays(_SHAPES, _SCALES * above[first])
     # β of what is beyond each edge
-    rest = np.maximum(scale + shape * (edges - edges[0])[:, None, None], 0.0)
+    rest = scale + shape * above[:, None, None]
+    rest = np.maximum(rest, 0.0)
     bases = np.maximum(rest, 1e-300) / scale
     beyond = np.where(rest > 0, bases ** (-1 / shape), 0.0)
-    at_levels = beyond[np.append(np.arange(first + 1), len(edges) - 1)]
-    unlikely, expected = _weigh_laws(tail, shape, beyond, at_levels)
+    level_edges = np.append(np.arange(first + 1), len(edges) - 1)
+    at_levels = beyond[level_edges]
+    unlikely, expected = _weigh_laws(
+        tail,
+        shape,
+        beyond,
+        at_levels,
+    )
     if some is None:
         people = tail.levels
         lean = np.zeros(1)
@@ -430,7 +449,8 @@ def tail_beyond(tail: Tail, some: Noisy | None = None) -> TailLevel:
         leaning_unlikely, expected = _weigh_leans(some, at_levels, first)
         unlikely = unlikely[None] + leaning_unlikely
         unlikely = unlikely + (lean[:, None, None] / _LEAN) ** 2
-    possible = shape / (1 - lean[:, None, None]) <= _HEAVIEST
+    leaning_shape = shape / (1 - lean[:, None, None])
+    possible = leaning_shape <= _HEAVIEST
     unlikely = np.where(possible, unlikely, np.inf)
     likeliest = unlikely.min()
     likely = np.nonzero(unlikely - likeliest < _HARDLY)
@@ -439,17 +459,19 @@ def tail_beyond(tail: Tail, some: Noisy | None = None) -> TailLevel:
     expected = np.maximum(expected[likely], 1.0)
     noise = float(people.variance[-1])
     by_count = expected / (expected + noise)
-    number = expected + by_count * (people.counts[-1] - expected)
+    surplus = people.counts[-1] - expected
+    number = expected + by_count * surplus
     number = np.maximum(number, 1.0)
     # where they are, by the law S^(1 − b) beyond the edge `first`
     which_lean, *law_index = likely
     law = tuple(law_index)
     less = 1 - lean[which_lean]
     in_tail = np.maximum(beyond[first][law], 1e-300)
+    past_bound = beyond[-1][law] / in_tail
     mean, variance = _mean_of_samples(
         shape=shape[law] / less,
         scale=rest[first][law] / less,
-        outside=(beyond[-1][law] / in_tail) ** less,
+        outside=past_bound**less,
         people=number,
     )
 
@@ -524,10 +546,11 @@ def _held_against(
     total = max(float(counted.counts[: last + 1].sum()), 1.0)
     spread = noise + total * shares + 1.0
     information = np.maximum((shares**2 / spread).sum(0), _TINY)
-    number = (shares * counts / spread).sum(0) / information
-    number = np.maximum(number, 1.0)
-    residuals = (counts - number * shares) ** 2 / spread
-    unlikely = (residuals + np.log(spread)).sum(0) + np.log(information)
+    weighted = (shares * counts / spread).sum(0)
+    number = np.maximum(weighted / information, 1.0)
+    residuals = counts - number * shares
+    squares = residuals**2 / spread
+    unlikely = (squares + np.log(spread)).sum(0) + np.log(information)
     return unlikely, number * shares[last]
 
 

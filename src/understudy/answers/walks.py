@@ -128,13 +128,15 @@ class Walks:
         states).
         """
         either = self.hit + self.miss
-        every = [torch.ones(self.hit.shape).double()]
-        need = [torch.full(self.hit.shape, float(not self.wanted)).double()]
+        at_the_end = torch.full(either.shape, float(not self.wanted))
+        every = [torch.ones(either.shape).double()]
+        need = [at_the_end.double()]
         for _ in range(1, longest):
             through_hit = self.hit * every[-1]
             through_miss = self.miss * need[-1]
+            through_either = either * every[-1]
             need.append(self._step_back(through_hit + through_miss))
-            every.append(self._step_back(either * every[-1]))
+            every.append(self._step_back(through_either))
         self.every = torch.stack(every)
         self.need = torch.stack(need)
 
@@ -145,9 +147,12 @@ class Walks:
 
     def numbers(self) -> Tensor:
         """How likely so many events are as wanted: (longest + 1, chains)."""
-        by_state = self.hit * self.every + self.miss * self.need
+        through_hit = self.hit * self.every
+        through_miss = self.miss * self.need
+        by_state = through_hit + through_miss
         some = (self.first * by_state).sum(2)
-        none = torch.full((1, len(self.first)), float(not self.wanted))
+        without_events = float(not self.wanted)
+        none = torch.full((1, len(self.first)), without_events)
         return torch.cat((none.double(), some))
 
     def draw(
@@ -217,7 +222,8 @@ def each_given(
     inside = torch.zeros(len(products.weight)).double()
     for box in boxes:
         inside += cut.inside(box).exp()
-    joint = (products.weight * inside).view(-1, kinds)
+    joint = products.weight * inside
+    joint = joint.view(-1, kinds)
     kind_chance = joint.sum(0) * kinds  # (kinds,)
     weight = products.weight.view(-1, kinds) / kind_chance.clamp(min=_TINY)
     return Products(weight.flatten(), products.probabilities)
@@ -234,24 +240,26 @@ def _with_columns(kinds: Products, member: MixtureOfChains) -> Products:
     *column_sizes, number_size = member.people
     blocks = torch.split(columns, column_sizes, 1)
     if not member.ordered:
-        return Products(kinds.weight, (*kinds.probabilities, *blocks, number))
-    n = len(columns)
+        probabilities = (*kinds.probabilities, *blocks, number)
+        return Products(kinds.weight, probabilities)
     *other_blocks, first_time = blocks
+    shared = [*kinds.probabilities, *other_blocks]
     # people with events, and people without: the last columns tell them apart
     none = number[:, 0]
-    some = functional.pad(number[:, 1:], (1, 0))
-    total = some.sum(1, keepdim=True)
-    some = some / total.clamp(min=_TINY)
-    time_size = column_sizes[-1]
-    missing = _one_hot(time_size - 1, time_size)
-    nothing = _one_hot(0, number_size)
-    shared = [*kinds.probabilities, *other_blocks]
-    twice = [torch.cat((block, block)) for block in shared]
-    twice.append(torch.cat((first_time, missing.expand(n, -1))))
-    twice.append(torch.cat((some, nothing.expand(n, -1))))
     with_events = kinds.weight * (1 - none)
     without_events = kinds.weight * none
     weight = torch.cat((with_events, without_events))
+    some = functional.pad(number[:, 1:], (1, 0))
+    total = some.sum(1, keepdim=True)
+    number_of_some = some / total.clamp(min=_TINY)
+    time_size = column_sizes[-1]
+    no_time = _one_hot(time_size - 1, time_size)
+    no_event = _one_hot(0, number_size)
+    last_columns = [(first_time, no_time), (number_of_some, no_event)]
+    twice = [torch.cat((block, block)) for block in shared]
+    for of_some, level in last_columns:
+        of_others = level.expand(len(columns), -1)
+        twice.append(torch.cat((of_some, of_others)))
     return Products(weight, tuple(twice))
 
 

@@ -188,15 +188,18 @@ class Flat(Described, ABC):
         parts = []
         for shape in self.shapes.values():
             if len(shape) > 1:  # a bias follows its weight and shares its bound
-                bound = 1 / math.sqrt(math.prod(shape[1:]))
-            parts.append((2 * rng.uniform(*shape).flatten() - 1) * bound)
+                fan_in = math.prod(shape[1:])
+                bound = 1 / math.sqrt(fan_in)
+            uniform = rng.uniform(*shape).flatten()
+            parts.append((2 * uniform - 1) * bound)
         return torch.cat(parts).to(dtype)
 
 
 def read(params: Tensor, shapes: Collection[tuple[int, ...]]) -> list[Tensor]:
     """Consecutive parameters (…, *shape) of a flat vector (…, d), as views."""
     # One split, not a slice for each: its backward pass is one concatenation.
-    parts = torch.split(params, [math.prod(shape) for shape in shapes], dim=-1)
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = torch.split(params, sizes, dim=-1)
     return [
         part.view(*part.shape[:-1], *shape)
         for part, shape in zip(parts, shapes, strict=True)
@@ -211,8 +214,10 @@ def built(networks: Mapping[str, type[N]], description: Mapping[str, Any]) -> N:
     built.
     """
     kind = description.get("kind")
-    one_of(networks, kind=kind if isinstance(kind, str) else repr(kind))
-    return networks[str(kind)].from_description(description)
+    if not isinstance(kind, str):
+        kind = repr(kind)
+    one_of(networks, kind=kind)
+    return networks[kind].from_description(description)
 
 
 def _plain(value: Any) -> Any:
@@ -238,7 +243,8 @@ def widest(layers: Sequence[int]) -> int:
     """Of dense layers what a row takes at most: a layer, what follows it, and its copy
     behind the activation.
     """
-    return max((a + 2 * b for a, b in pairwise(layers)), default=layers[0])
+    numbers = [before + 2 * after for before, after in pairwise(layers)]
+    return max(numbers, default=layers[0])
 
 
 def filled(module: M, values: Sequence[Tensor]) -> M:
@@ -320,14 +326,15 @@ class BlockSoftmax(nn.Module):
     def __init__(self, blocks: Sequence[int]) -> None:
         super().__init__()
         by_size: dict[int, list[int]] = {}
-        for start, size in zip(accumulate(blocks, initial=0), blocks, strict=False):
+        starts = accumulate(blocks, initial=0)
+        for start, size in zip(starts, blocks, strict=False):
             by_size.setdefault(size, []).append(start)
-        self.groups = [(size, len(starts)) for size, starts in by_size.items()]
+        self.groups = [(size, len(same)) for size, same in by_size.items()]
         order = back = torch.empty(sum(blocks), dtype=torch.int64)
         if not shapes_only():
             columns = [
-                torch.arange(size)[:, None] + torch.tensor(starts)
-                for size, starts in by_size.items()
+                torch.arange(size)[:, None] + torch.tensor(same)
+                for size, same in by_size.items()
             ]
             order = torch.cat([group.flatten() for group in columns])
             back = order.argsort()

@@ -106,30 +106,43 @@ def one_ways(all_heard: Sequence[Heard], levels: Sequence[int]) -> list[Tensor]:
     ways = torch.cat([torch.full((size,), 1 / size) for size in levels])
     if not heard:
         return list(torch.split(ways.double(), list(levels)))
-    column = torch.repeat_interleave(torch.tensor(list(levels)))
+    sizes = torch.tensor(list(levels))
+    column = torch.repeat_interleave(sizes)
+
+    def by_column(values: Tensor) -> Tensor:
+        """The sum over each column's levels."""
+        return torch.zeros(len(levels)).index_add_(0, column, values)
+
     people = torch.zeros(len(levels))
     for one in heard:
         people[list(one.about.columns)] += one.reports
     people = people.clamp(min=1)[column]
     terms = [Term(one, levels, one.mechanism.lift) for one in heard]
     usual = min(max(_TURNS / heard[0].mechanism.epsilon, 10), 1000)
-    sizes = torch.tensor(list(levels))
     for turn in range(math.ceil(_MOST * usual)):
-        # 1 for an even table
-        uneven = sizes * torch.zeros(len(levels)).index_add_(0, column, ways.square())
-        going = turn < usual * (uneven / _UNEVEN).clamp(_LEAST, _MOST)
+        uneven = sizes * by_column(ways.square())  # 1 for an even table
+        last_turn = usual * (uneven / _UNEVEN).clamp(_LEAST, _MOST)
+        going = turn < last_turn
         if not bool(going.any()):
             break
-        point = ways[None].requires_grad_()
-        torch.stack([term.log_likelihood(point) for term in terms]).sum().backward()  # type: ignore[no-untyped-call]
         # By level Σ L·P(Z | level)/(1 + L·P(Z)); its mean over a column's levels is Σ 1
         # − 1/(1 + L·P(Z)).
-        slope = point.grad[0] if point.grad is not None else torch.zeros_like(ways)
-        expected = torch.zeros(len(levels)).index_add_(0, column, ways * slope)[column]
+        slope = _likelihood_slope(terms, ways)
+        expected = by_column(ways * slope)[column]
         moved = ways * (people - expected + slope) / people
-        moved = moved / torch.zeros(len(levels)).index_add_(0, column, moved)[column]
+        moved = moved / by_column(moved)[column]
         ways = torch.where(going[column], moved, ways)
     return list(torch.split(ways.double(), list(levels)))
+
+
+def _likelihood_slope(terms: Sequence["Term"], ways: Tensor) -> Tensor:
+    """How all reports' log-likelihood rises with each level's probability."""
+    point = ways[None].requires_grad_()
+    log_likelihoods = [term.log_likelihood(point) for term in terms]
+    torch.stack(log_likelihoods).sum().backward()  # type: ignore[no-untyped-call]
+    if point.grad is None:
+        return torch.zeros_like(ways)
+    return point.grad[0]
 
 
 def fit_reports(
@@ -217,7 +230,8 @@ def _batches(
     while True:
         order = torch.randperm(terms, generator=generator).tolist()
         size = min(batch, terms)
-        yield from (order[at : at + size] for at in range(0, terms - size + 1, size))
+        for start in range(0, terms - size + 1, size):
+            yield order[start : start + size]
 
 
 class Term:
@@ -266,21 +280,24 @@ class Term:
         """The probability of each cell: (cells,)."""
         parts = self.odds(odds)
         if self.listed is not None:
-            listed = (
-                (torch.cat(parts, 1).clamp(min=_TINY).log() @ self.listed).exp().mean(0)
-            )
-            return torch.cat([listed, (1 - listed.sum()).clamp(min=_TINY)[None]])
+            log_odds = torch.cat(parts, 1).clamp(min=_TINY).log()
+            listed = (log_odds @ self.listed).exp().mean(0)
+            others = (1 - listed.sum()).clamp(min=_TINY)
+            return torch.cat([listed, others[None]])
         if len(parts) == 1:
             return parts[0].mean(0)
         # two halves, as even as can be, so that the sum over components is one product
         # of matrices
         sizes = self.sizes
-        cut = min(
-            range(1, len(sizes)),
-            key=lambda at: max(math.prod(sizes[:at]), math.prod(sizes[at:])),
-        )
-        first, second = (reduce(_outer, half) for half in (parts[:cut], parts[cut:]))
-        return (first.T @ second).flatten() / len(odds)
+
+        def larger_half(at: int) -> int:
+            return max(math.prod(sizes[:at]), math.prod(sizes[at:]))
+
+        cut = min(range(1, len(sizes)), key=larger_half)
+        first = reduce(_outer, parts[:cut])
+        second = reduce(_outer, parts[cut:])
+        cells = first.T @ second
+        return cells.flatten() / len(odds)
 
     def log_likelihood(self, odds: Tensor) -> Tensor:
         return (
@@ -305,7 +322,8 @@ class Term:
         bounds = list(pairwise(accumulate(self.sizes, initial=0)))
         if self.listed is not None:
             flat = torch.cat(parts).clamp(min=_TINY)
-            weight = (flat.log() @ self.listed).exp() * (slope[:-1] - slope[-1])
+            probability = (flat.log() @ self.listed).exp()
+            weight = probability * (slope[:-1] - slope[-1])
             over = self.listed / flat[:, None]
             both = (over * weight) @ over.T
         for i, j in combinations(range(len(parts)), 2):
@@ -314,11 +332,11 @@ class Term:
             else:
                 slopes = slope.view(self.sizes)
                 for other in reversed(range(len(parts))):
-                    if other not in (i, j):
-                        slopes = torch.tensordot(
-                            slopes, parts[other], dims=([other], [0])
-                        )
-            yield i, j, self._levels(self._levels(slopes, i).T, j).T
+                    if other in (i, j):
+                        continue
+                    slopes = torch.tensordot(slopes, parts[other], dims=([other], [0]))
+            by_first = self._levels(slopes, i).T
+            yield i, j, self._levels(by_first, j).T
 
     def _levels(self, table: Tensor, column: int) -> Tensor:
         group = self.groups[column]

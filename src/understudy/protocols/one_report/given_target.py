@@ -185,10 +185,10 @@ class _Shift:
         (levels of the target, levels).
         """
         even = torch.outer(way, target)
-        parts = (self.axes @ mean).view(*(side.shape[1] for side in self.back))
-        table = torch.maximum(
-            even + self.back[0] @ parts @ self.back[1].T, _LEAST * even
-        )
+        left, right = self.back
+        parts = (self.axes @ mean).view(left.shape[1], right.shape[1])
+        shift = left @ parts @ right.T
+        table = torch.maximum(even + shift, _LEAST * even)
         for _ in range(_RAKED):
             table = table * (way / table.sum(1))[:, None]
             table = table * (target / table.sum(0))
@@ -214,7 +214,8 @@ class _Side:
     ) -> "_Side":
         to_groups = torch.nn.functional.one_hot(group).double().T  # (groups, levels)
         law = _law(way, ordered)
-        spread, axes = torch.linalg.eigh(to_groups @ law @ to_groups.T)
+        law_of_groups = to_groups @ law @ to_groups.T
+        spread, axes = torch.linalg.eigh(law_of_groups)
         free = spread > _NOTHING
         root = spread[free].sqrt()
         axes = axes[:, free]
@@ -239,11 +240,8 @@ def _shrunk(shifts: Sequence[_Shift]) -> list[Tensor]:
     )
     most = logs.amax(1, keepdim=True)
     likely = (logs - most).exp()  # (columns, sizes)
-    law = torch.full((len(_SIZES),), 1 / len(_SIZES), dtype=torch.float64)
-    for _ in range(_TURNS):
-        posterior = likely * law / (likely @ law)[:, None]
-        law = (posterior.sum(0) + 1 / len(_SIZES)) / (len(shifts) + 1)
-    posterior = likely * law / (likely @ law)[:, None]
+    law = likeliest_law(likely, _TURNS)
+    posterior = posterior_of(likely, law)
     means = [
         weights @ variance * one.slope
         for weights, variance, one in zip(posterior, variances, shifts, strict=True)
@@ -261,22 +259,42 @@ def _shrunk(shifts: Sequence[_Shift]) -> list[Tensor]:
     return [trust * longer * mean for mean in means]
 
 
+def likeliest_law(likely: Tensor, turns: int) -> Tensor:
+    """The law of columns' sizes under which all columns together are likeliest, by so
+    many turns of EM (Laird, JASA 1978) and a prior of one even column: (sizes,), from
+    each column's likelihood (columns, sizes).
+    """
+    columns, sizes = likely.shape
+    even = 1 / sizes
+    law = torch.full((sizes,), even, dtype=torch.float64)
+    for _ in range(turns):
+        expected = posterior_of(likely, law).sum(0)
+        law = (expected + even) / (columns + 1)
+    return law
+
+
+def posterior_of(likely: Tensor, law: Tensor) -> Tensor:
+    """Each column's odds of the sizes, given its reports: (columns, sizes)."""
+    joint = likely * law
+    return joint / (likely @ law)[:, None]
+
+
 def _law(way: Tensor, ordered: int) -> Tensor:
     """The covariance of a shift along one side for τ = 1, (levels, levels); its mean
     variance by χ² is 1.
     """
     if ordered <= 2:
         return way.diag() - torch.outer(way, way)
+    levels = len(way)
     midranks = (way.cumsum(0) - way / 2)[:ordered]
-    kernel = torch.eye(len(way), dtype=way.dtype)  # a missing value is like no other
-    kernel[:ordered, :ordered] = torch.exp(
-        -(midranks[:, None] - midranks).abs() / _NEAR
-    )
-    free = torch.eye(len(way), dtype=way.dtype) - way  # takes the mean off
+    distance = (midranks[:, None] - midranks).abs()
+    kernel = torch.eye(levels, dtype=way.dtype)  # a missing value is like no other
+    kernel[:ordered, :ordered] = torch.exp(-distance / _NEAR)
+    free = torch.eye(levels, dtype=way.dtype) - way  # takes the mean off
     kernel = free @ kernel @ free.T
-    return (
-        way[:, None] * kernel * way * ((len(way) - 1) / (kernel.diagonal() * way).sum())
-    )
+    variance = (kernel.diagonal() * way).sum()
+    covariance = way[:, None] * kernel * way
+    return covariance * ((levels - 1) / variance)
 
 
 def _parts(way: Tensor, components: int) -> Tensor:

@@ -128,9 +128,12 @@ class ColumnSet:
         number = (torch.stack(grouped, 1) * self._steps).sum(1)
         if self.listed is None:
             return number
-        numbers, order = (self.listed * self._steps).sum(1).sort()
-        index = torch.searchsorted(numbers, number).clamp(max=len(numbers) - 1)
-        return torch.where(numbers[index] == number, order[index], len(numbers))
+        listed = (self.listed * self._steps).sum(1)
+        numbers, order = listed.sort()
+        index = torch.searchsorted(numbers, number)
+        index = index.clamp(max=len(numbers) - 1)
+        is_listed = numbers[index] == number
+        return torch.where(is_listed, order[index], len(numbers))
 
 
 def as_sent(groups: Sequence[Tensor], sets: Sequence[ColumnSet]) -> dict[str, Any]:
@@ -331,16 +334,21 @@ class ReportForm:
         return KEY + SET + max(mechanism.bytes for mechanism in self.mechanisms)
 
     def which(self, rows: NDArray[np.uint8]) -> NDArray[np.int64]:
-        return rows[:, KEY].astype(np.int64) * 256 + rows[:, KEY + 1]
+        high = rows[:, KEY].astype(np.int64)
+        low = rows[:, KEY + 1]
+        return high * 256 + low
 
     def decodes(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Which are reports about a set that there is."""
-        good = self.which(rows) < len(self.mechanisms)
+        which = self.which(rows)
+        good = which < len(self.mechanisms)
         for index in np.flatnonzero(good):
-            mechanism = self.mechanisms[int(self.which(rows[index : index + 1])[0])]
-            report, rest = np.split(rows[index, KEY + SET :], [mechanism.bytes])
-            _, none = mechanism.decode(torch.from_numpy(report.copy()[None]))
-            good[index] = not rest.any() and not bool(none[0])
+            mechanism = self.mechanisms[int(which[index])]
+            content = rows[index, KEY + SET :]
+            report, rest = np.split(content, [mechanism.bytes])
+            sent = torch.from_numpy(report.copy())
+            _, invalid = mechanism.decode(sent[None])
+            good[index] = not rest.any() and not bool(invalid[0])
         return good
 
     def read(self, rows: NDArray[np.uint8]) -> dict[str, Tensor]:

@@ -138,10 +138,10 @@ class Asking:
 
     def deal(self, people: int, rng: np.random.Generator) -> Tensor:
         """Each person's set, in a random order: int64, (people,)."""
-        ends = np.floor(np.cumsum(self.shares / self.shares.sum()) * people + 0.5)
-        which = np.searchsorted(ends, np.arange(people), side="right").clip(
-            max=len(self.sets) - 1
-        )
+        shares = np.cumsum(self.shares / self.shares.sum())
+        ends = np.floor(shares * people + 0.5)
+        which = np.searchsorted(ends, np.arange(people), side="right")
+        which = which.clip(max=len(self.sets) - 1)
         return torch.from_numpy(rng.permutation(which))
 
 
@@ -248,17 +248,18 @@ def grouped(
     """
     if ordered > 1:
         first = _neighbours(way[:ordered], min_share)
-        return torch.cat(
-            [first, int(first.max()) + 1 + torch.arange(len(way) - ordered)]
-        )
+        others = torch.arange(len(way) - ordered)
+        return torch.cat([first, int(first.max()) + 1 + others])
     rare = way < min_share
     if len(way) <= 2 or int(rare.sum()) < 2:
         return torch.arange(len(way))
     if bool(rare.all()):
         rare[int(way.argmax())] = False  # one group would tell nothing
+    usual = ~rare
+    n_usual = int(usual.sum())
     group = torch.empty(len(way), dtype=torch.int64)
-    group[~rare] = torch.arange(int((~rare).sum()))
-    group[rare] = int((~rare).sum())
+    group[usual] = torch.arange(n_usual)
+    group[rare] = n_usual
     return group
 
 
@@ -270,13 +271,12 @@ def _neighbours(way: Tensor, min_share: float) -> Tensor:
     sizes = [1] * len(way)
     while len(shares) > 2 and min(shares) < min_share:
         at = shares.index(min(shares))
-        neighbour = min(
-            (index for index in (at - 1, at + 1) if 0 <= index < len(shares)),
-            key=shares.__getitem__,
-        )
+        beside = [index for index in (at - 1, at + 1) if 0 <= index < len(shares)]
+        neighbour = min(beside, key=shares.__getitem__)
         first = min(at, neighbour)
-        shares[first : first + 2] = [sum(shares[first : first + 2])]
-        sizes[first : first + 2] = [sum(sizes[first : first + 2])]
+        both = slice(first, first + 2)
+        shares[both] = [sum(shares[both])]
+        sizes[both] = [sum(sizes[both])]
     return torch.repeat_interleave(torch.tensor(sizes))
 
 
@@ -347,5 +347,6 @@ def _likeliest(share: Array, count: int) -> NDArray[np.int64]:
 
 
 def _with(listed: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    more = np.tile(np.arange(size), len(listed))[:, None]
-    return np.concatenate([np.repeat(listed, size, axis=0), more], axis=1)
+    before = np.repeat(listed, size, axis=0)
+    more = np.tile(np.arange(size), len(listed))
+    return np.concatenate([before, more[:, None]], axis=1)

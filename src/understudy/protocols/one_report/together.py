@@ -19,7 +19,11 @@ import torch
 from torch import Tensor
 
 from understudy.protocols.one_report.fit import Heard, Term
-from understudy.protocols.one_report.given_target import slope_and_curvature
+from understudy.protocols.one_report.given_target import (
+    likeliest_law,
+    posterior_of,
+    slope_and_curvature,
+)
 
 # fewer columns hardly tell a law: adult's two and bank's four keep their tables
 _COLUMNS = 16
@@ -50,7 +54,9 @@ def read_together(
     if len(bits) < _COLUMNS:
         return read
     given = torch.stack([ways[bit][1] for bit in bits.tolist()])
-    shares = _means(given + slope[bits] / curvature[bits], curvature[bits])
+    precisions = curvature[bits]
+    estimates = given + slope[bits] / precisions
+    shares = _means(estimates, precisions)
     for bit, share in zip(bits.tolist(), shares, strict=True):
         read[bit] = torch.stack([1 - share, share])
     return read
@@ -80,10 +86,8 @@ def _table(term: Term, ways: Sequence[Tensor]) -> Tensor:
 def _means(estimates: Tensor, precisions: Tensor) -> Tensor:
     """Each share's mean given its estimate, by the likeliest law of all: (columns,)."""
     grid = torch.linspace(0, 1, _GRID, dtype=torch.float64)
-    logs = -precisions[:, None] * (estimates[:, None] - grid).square() / 2
+    squares = (estimates[:, None] - grid).square()
+    logs = -precisions[:, None] * squares / 2
     likely = (logs - logs.amax(1, keepdim=True)).exp()  # (columns, grid)
-    law = torch.full((_GRID,), 1 / _GRID, dtype=torch.float64)
-    for _ in range(_TURNS):
-        posterior = likely * law / (likely @ law)[:, None]
-        law = (posterior.sum(0) + 1 / _GRID) / (len(likely) + 1)
-    return (likely * law / (likely @ law)[:, None]) @ grid
+    law = likeliest_law(likely, _TURNS)
+    return posterior_of(likely, law) @ grid
