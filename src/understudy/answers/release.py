@@ -540,7 +540,12 @@ def tables_of(
     ]
     of_ways = [deviation[starts[j], starts[j]] for j in single.tolist()]
     of_pairs = [deviation[starts[i], starts[j]] for i, j in double.tolist()]
-    return tensors_of("ways", single[:, None], of_ways, ways) | tensors_of(
+    return tensors_of(
+        "ways",
+        single[:, None],
+        of_ways,
+        ways,
+    ) | tensors_of(
         kind,
         double,
         of_pairs,

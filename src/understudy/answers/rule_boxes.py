@@ -73,7 +73,13 @@ def rule_ties(levels: Levels) -> list[Tie]:
         columns_tied = sorted(set().union(*boxes))
         if columns_tied:
             allowed = [
-                _by_level(j, boxes, pieces[j], levels.sizes[j]) for j in columns_tied
+                _by_level(
+                    j,
+                    boxes,
+                    pieces[j],
+                    levels.sizes[j],
+                )
+                for j in columns_tied
             ]
             ties.append(Tie(tuple(columns_tied), tuple(allowed)))
     return ties
@@ -141,7 +147,12 @@ def _at_most_boxes(
     def in_order(box: Box, orders: Orders) -> list[Box]:
         boxes = [box]
         for order, is_so in orders.items():
-            order_boxes = _order_boxes(order, is_so, pieces, levels.schema)
+            order_boxes = _order_boxes(
+                order,
+                is_so,
+                pieces,
+                levels.schema,
+            )
             both = [_intersect(a, b) for a in boxes for b in order_boxes]
             boxes = [box for box in both if box is not None]
         return boxes

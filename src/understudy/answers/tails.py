@@ -364,17 +364,18 @@ class _Column:
             return None  # nobody is left besides atoms
         node_begins = self.low[self.node_edges[inside]]
         last_edge = [self.bound[1]]
+        beyond = slice(start, None)
         measured = Tail(
             np.concatenate([edges[start:-1], node_begins, last_edge]),
-            self.people.part(slice(start, None)).less(in_level[start:]),
+            self.people.part(beyond).less(in_level[beyond]),
             self.nodes.part(inside).less(in_node),
         )
         if is_everybody:
             tail = tail_beyond(measured)
         else:
             left = 1 - in_level / self.counts
-            chosen = some.part(slice(start, None))
-            tail = tail_beyond(measured, chosen.times(left[start:]))
+            chosen = some.part(beyond).times(left[beyond])
+            tail = tail_beyond(measured, chosen)
         if not in_level[-1]:
             return tail
         double_middles = (self.low + self.high)[is_last]
@@ -543,9 +544,11 @@ def _held_against(
     """
     counts = counted.counts[:, None, None]
     noise = counted.variance[:, None, None]
-    total = max(float(counted.counts[: last + 1].sum()), 1.0)
+    through_last = float(counted.counts[: last + 1].sum())
+    total = max(through_last, 1.0)
     spread = noise + total * shares + 1.0
-    information = np.maximum((shares**2 / spread).sum(0), _TINY)
+    information = (shares**2 / spread).sum(0)
+    information = np.maximum(information, _TINY)
     weighted = (shares * counts / spread).sum(0)
     number = np.maximum(weighted / information, 1.0)
     residuals = counts - number * shares
@@ -575,10 +578,13 @@ def _mean_of_samples(
     largest_value = factor * (largest**-shape - 1)
     # of the others, who have s above that of the largest
     room = np.maximum(1 - largest, _TINY)
-    first_moment = (1 - largest ** (1 - shape)) / ((1 - shape) * room)
-    second_moment = (1 - largest ** (1 - 2 * shape)) / ((1 - 2 * shape) * room)
+    first = 1 - shape
+    second = 1 - 2 * shape
+    first_moment = (1 - largest**first) / (first * room)
+    second_moment = (1 - largest**second) / (second * room)
     others = people - 1
     others_mean = factor * (first_moment - 1)
-    others_variance = factor**2 * np.maximum(second_moment - first_moment**2, 0)
+    spread = second_moment - first_moment**2
+    others_variance = factor**2 * np.maximum(spread, 0)
     mean = (largest_value + others * others_mean) / people
     return mean, others * others_variance / people**2

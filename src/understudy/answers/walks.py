@@ -68,8 +68,9 @@ class EventSet:
         """The logarithm of each box's probability in each state: (states of all chains,
         boxes).
         """
+        states = len(self.products.weight)
         if not self.boxes:
-            return torch.zeros(len(self.products.weight), 0)
+            return torch.zeros(states, 0)
         log_chances = [self.products.inside(box) for box in self.boxes]
         return torch.stack(log_chances, 1)
 
@@ -90,9 +91,15 @@ class EventSet:
         parts = []
         for chunk in torch.split(state, chunk_size):
             uniforms = uniform(len(chunk))
-            box = pick(chances[chunk], uniforms[:, None])[:, 0]
+            boxes = pick(chances[chunk], uniforms[:, None])
+            box = boxes[:, 0]
             rows = [block[chunk] for block in blocks]
-            codes = drawn_in(self.boxes, box, rows, uniform)
+            codes = drawn_in(
+                self.boxes,
+                box,
+                rows,
+                uniform,
+            )
             parts.append(codes)
         return np.concatenate(parts)
 
@@ -201,7 +208,8 @@ def kinds_of(network: Network) -> Products:
     that says which kind it is.
     """
     number = torch.eye(network.kinds, dtype=torch.float64)
-    weight = torch.full((network.kinds,), 1 / network.kinds, dtype=torch.float64)
+    even = 1 / network.kinds
+    weight = torch.full((network.kinds,), even, dtype=torch.float64)
     kinds = Products(weight, (number,))
     for member in network.mixtures:
         kinds = _with_columns(kinds, member)
@@ -225,7 +233,8 @@ def each_given(
     joint = products.weight * inside
     joint = joint.view(-1, kinds)
     kind_chance = joint.sum(0) * kinds  # (kinds,)
-    weight = products.weight.view(-1, kinds) / kind_chance.clamp(min=_TINY)
+    by_kind = products.weight.view(-1, kinds)
+    weight = by_kind / kind_chance.clamp(min=_TINY)
     return Products(weight.flatten(), products.probabilities)
 
 

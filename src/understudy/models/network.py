@@ -162,7 +162,8 @@ class Flat(Described, ABC):
             raise ConfigError(
                 f"A {self.kind} has {self.size:,} parameters, not {params.shape[-1]:,}."
             )
-        return dict(zip(self.shapes, read(params, self.shapes.values()), strict=True))
+        views = read(params, self.shapes.values())
+        return dict(zip(self.shapes, views, strict=True))
 
     def flat(self, named: Mapping[str, Tensor]) -> Tensor:
         """Named parameters as one flat vector: the inverse of `views`."""
@@ -172,14 +173,13 @@ class Flat(Described, ABC):
                 f"{sorted(named)}."
             )
         for name, shape in self.shapes.items():
-            if tuple(named[name].shape[-len(shape) :]) != shape:
-                raise ConfigError(
-                    f"{name} has shape {tuple(named[name].shape)}, not (…, {shape})."
-                )
-        return torch.cat(
-            [named[name].flatten(-len(shape)) for name, shape in self.shapes.items()],
-            dim=-1,
-        )
+            given = tuple(named[name].shape)
+            if given[-len(shape) :] != shape:
+                raise ConfigError(f"{name} has shape {given}, not (…, {shape}).")
+        parts = [
+            named[name].flatten(-len(shape)) for name, shape in self.shapes.items()
+        ]
+        return torch.cat(parts, dim=-1)
 
     def init(self, rng: Draws, *, dtype: torch.dtype = torch.float32) -> Tensor:
         """Draw a global model M_1: every layer uniform in ±1/√fan-in, as `torch.nn`

@@ -192,12 +192,27 @@ class _DenseGradient:
         product(decoded, w4.mT, at_outputs).add_(b4[:, None]).sigmoid_()
 
         at_outputs.sub_(self.x).mul_(self.share)  # of the cross-entropy
-        _write(at_outputs, decoded, grad_w4, grad_b4)
+        _write(
+            at_outputs,
+            decoded,
+            grad_w4,
+            grad_b4,
+        )
         product(at_outputs, w4, at_decoded).mul_(decoded > 0)
-        _write(at_decoded, latent, grad_w3, grad_b3)
+        _write(
+            at_decoded,
+            latent,
+            grad_w3,
+            grad_b3,
+        )
         to_prior = self.mmd.gradient(latent, prior)
         product(at_decoded, w3, at_latent).add_(to_prior, alpha=self.penalty)
-        _write(at_latent, encoded, grad_w2, grad_b2)
+        _write(
+            at_latent,
+            encoded,
+            grad_w2,
+            grad_b2,
+        )
         product(at_latent, w2, at_encoded).mul_(encoded > 0)
         product(self.inputs.mT, at_encoded, grad_w1)
         torch.sum(at_encoded, 1, out=grad_b1)
@@ -331,7 +346,15 @@ class SeriesByHand:
         torch.bmm(decoded.mT, at_outputs, out=grad_w_o)
         torch.sum(at_outputs, 1, out=grad_b_o)
         at_decoded = times_transposed(at_outputs, w_o)
-        gates = decoder.backward(at_decoded.view(clients, length, rows, hidden), w_3)
+        gates = decoder.backward(
+            at_decoded.view(
+                clients,
+                length,
+                rows,
+                hidden,
+            ),
+            w_3,
+        )
         _write_recurrent(
             gates,
             decoder.states,

@@ -191,7 +191,12 @@ class Lstm:
             to_cell.addcmul_(to_state, state_to_cell[:, step])
             torch.mul(to_state, slopes[..., :hidden], out=to_gates[..., :hidden])
             # i, f and g are behind the cell
-            cell_slopes = slopes[..., hidden:].view(clients, rows, 3, hidden)
+            cell_slopes = slopes[..., hidden:].view(
+                clients,
+                rows,
+                3,
+                hidden,
+            )
             to_cell_gates = to_gates[..., hidden:].view(
                 clients,
                 rows,
@@ -234,7 +239,12 @@ class Lstm:
         )  # i·(1 − g²)
         scaled = o * self.squashed
         # o·(1 − tanh²)
-        state_to_cell = torch.addcmul(o, scaled, self.squashed, value=-1)
+        state_to_cell = torch.addcmul(
+            o,
+            scaled,
+            self.squashed,
+            value=-1,
+        )
         return state_to_cell, f.clone()
 
 

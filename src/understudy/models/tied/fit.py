@@ -225,7 +225,12 @@ def fit_tied(
                 rows,
                 network.classes,
             )
-            _set_array(array, tied, name, covariances)
+            _set_array(
+                array,
+                tied,
+                name,
+                covariances,
+            )
     shaded = _match_shades(
         network,
         list(tied.kept),
@@ -380,7 +385,12 @@ def _match_shades(
     max_values = max(math.prod(array.part.frame.shape) for array in network.own)
     with torch.no_grad():
         _, raw = network.raw(some_latents(network.latent, max_values))
-        for array, name, values in zip(network.own, names, raw, strict=True):
+        for array, name, values in zip(
+            network.own,
+            names,
+            raw,
+            strict=True,
+        ):
             points = shades_map(
                 values,
                 *shades[name],

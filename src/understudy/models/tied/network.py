@@ -106,7 +106,12 @@ class TiedGaussians(Network):
         arrays = [part for part in parts if isinstance(part, ArrayPart)]
         self.sizes = tuple(chain.from_iterable(tables))
         self.components = components
-        _check(self.parts, self.sizes, components, label)
+        _check(
+            self.parts,
+            self.sizes,
+            components,
+            label,
+        )
         self.classes = 1 if label is None else self.sizes[label]
         width = sum(self.sizes)
         directions = sum(part.directions for part in arrays)
@@ -156,7 +161,12 @@ class TiedGaussians(Network):
         )
         mixed = torch.split(independent @ self.mixing.T, directions, dim=1)
         raw = []
-        for array, g, v in zip(self.own, mixed, tails, strict=True):
+        for array, g, v in zip(
+            self.own,
+            mixed,
+            tails,
+            strict=True,
+        ):
             raw.append(array.raw(centred, classes, g, v))
         return hot, raw
 

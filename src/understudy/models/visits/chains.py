@@ -342,7 +342,8 @@ class MixtureOfChains(Network):
         others = own[:, :-size]
         first_time = own[:, -size:-1]
         none = number[:, :1]
-        return torch.cat((others, first_time * (1 - none), none, number), 1)
+        with_time = first_time * (1 - none)
+        return torch.cat((others, with_time, none, number), 1)
 
     def _people(
         self,
@@ -502,7 +503,8 @@ def _put_tied(
     """The pairs of columns that rules tie, which are not independent in a component, in
     place.
     """
-    for (a, b, cells), table in zip(ruled.rules.tied, ruled.tied(share), strict=True):
+    tables = ruled.tied(share)
+    for (a, b, cells), table in zip(ruled.rules.tied, tables, strict=True):
         put(
             gram,
             a,
@@ -513,4 +515,5 @@ def _put_tied(
 
 
 def _split(odds: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-    return torch.split(odds.detach().cpu().double(), list(sizes), 1)
+    plain = odds.detach().cpu().double()
+    return torch.split(plain, list(sizes), 1)

@@ -165,7 +165,12 @@ def fit_visits(
         ties,
         strict=True,
     ):
-        _initialize(member, own_people, events, generator)
+        _initialize(
+            member,
+            own_people,
+            events,
+            generator,
+        )
         person_rules = _rules(member.people[:-1], own.people, there)
         event_rules = _rules(member.events, own.events, there)
         rules.append((person_rules, event_rules))
@@ -271,7 +276,12 @@ def _read(
     own, noise = _laid_out(tables, "person", device)
     given = [[tie.to(device, torch.float64) for tie in some] for some in ties]
     alone = [tie for tie in given[0] if max(tie.columns) < len(people)]
-    everyone = read_tables(own, people, noise=noise, ties=alone)
+    everyone = read_tables(
+        own,
+        people,
+        noise=noise,
+        ties=alone,
+    )
     parts = [
         _MeasuredGram(
             everyone,
@@ -436,7 +446,8 @@ class _MeasuredGram:
         """Half the squares over their variances, and what people in empty cells cost,
         each pair of levels once.
         """
-        pairs = (self._turned(gram) - self.target).square() * self.precision
+        missed = self._turned(gram) - self.target
+        pairs = missed.square() * self.precision
         single = (ways - self.ways).square() * self.ways_precision
         in_empty_cells = (gram * self.empty).sum()
         return pairs.sum() / 4 + (in_empty_cells + single.sum()) / 2
@@ -445,7 +456,8 @@ class _MeasuredGram:
         """The squared residuals over the noise's; whether no table has more than noise;
         people in empty cells.
         """
-        squares = (self._turned(gram) - self.measured).square() * self.weight
+        residuals = self._turned(gram) - self.measured
+        squares = residuals.square() * self.weight
         by_table = self.columns.T @ squares @ self.columns
         within_noise = bool((by_table <= self.tables.most).all())
         strays = self.columns.T @ (gram * self.sure) @ self.columns
@@ -465,11 +477,13 @@ def _descend(
 ) -> None:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     # Gradients near 1, far above Adam's epsilon.
-    scale = mixture.kinds * float(parts[0].ways_precision.mean().rsqrt())
+    deviation = float(parts[0].ways_precision.mean().rsqrt())
+    scale = mixture.kinds * deviation
     # without an order there is no next
     weights = [own for own in mixture.parameters() if own.numel()]
     adam = Adam(weights, lr=rate, betas=(0.9, 0.99))
-    cells = max(sum(int(torch.count_nonzero(part.weight)) for part in parts), 1)
+    weighted = [int(torch.count_nonzero(part.weight)) for part in parts]
+    cells = max(sum(weighted), 1)
     # each cell counts twice: three deviations of the mean of cells / 2 squares
     least = 1 - 6 / cells**0.5
     end = steps
@@ -498,8 +512,7 @@ def _descend(
                 end = min(end, round(_LONGER * step))
             if step >= end:
                 break
-        loss = torch.stack(
-            [part.loss(*own) for part, own in zip(parts, grams, strict=True)]
-        ).sum()
+        losses = [part.loss(*own) for part, own in zip(parts, grams, strict=True)]
+        loss = torch.stack(losses).sum()
         adam.lr = rate * (1 - step / steps) ** 0.5
         adam.step(torch.autograd.grad(loss * scale, weights))

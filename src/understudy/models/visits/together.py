@@ -47,7 +47,8 @@ class TogetherTables:
             torch.cat([both(own, other) for other in self.members], 1)
             for own in self.members
         ]
-        return torch.cat(rows), torch.cat([own.known.mean(0) for own in self.members])
+        means = [own.known.mean(0) for own in self.members]
+        return torch.cat(rows), torch.cat(means)
 
     def across(self, place: int) -> Tensor:
         """Of people's columns of all members, and the columns of one's events."""

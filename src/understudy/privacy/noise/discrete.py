@@ -231,7 +231,12 @@ class DiscreteGaussianNoise(CountNoise):
         def propose(size: int) -> tuple[Any, Any]:
             z = proposals.plain(size, rng, device)
             numerators = (abs(z) * q - p) ** 2
-            accepted = bernoulli_exp(numerators, 2 * p * p, rng, device)
+            accepted = bernoulli_exp(
+                numerators,
+                2 * p * p,
+                rng,
+                device,
+            )
             return z, accepted
 
         return _first_accepted(n, propose)

@@ -357,7 +357,12 @@ class FastRng(Rng):
         return self._generators[name]
 
     def _words(self, n: int, device: torch.device) -> Any:
-        halves = torch.empty(2, n, dtype=torch.int64, device=device)
+        halves = torch.empty(
+            2,
+            n,
+            dtype=torch.int64,
+            device=device,
+        )
         halves.random_(0, 2**32, generator=self._generator(device))
         upper, lower = halves
         return plainly((upper << 32) | lower)

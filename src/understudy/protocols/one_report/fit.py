@@ -74,7 +74,12 @@ class Heard:
         named: Tensor,
     ) -> "Heard":
         if not len(named):
-            return cls(about, mechanism, named, torch.zeros(0))
+            return cls(
+                about,
+                mechanism,
+                named,
+                torch.zeros(0),
+            )
         different, times = np.unique(named.numpy(), axis=0, return_counts=True)
         return cls(
             about,
@@ -189,7 +194,15 @@ def fit_reports(
         )
         / people
     )
-    terms = [Term(one, levels, one.assumed_lift(liars), device) for one in heard]
+    terms = [
+        Term(
+            one,
+            levels,
+            one.assumed_lift(liars),
+            device,
+        )
+        for one in heard
+    ]
     mixture = mixture.to(device)
     start = start.to(device)
     adam = Adam([mixture.logits], lr=rate, betas=(0.9, 0.99))

@@ -39,7 +39,12 @@ from torch import Tensor
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.protocols.one_report.fit import Heard
 
-_SIZES = torch.logspace(-5, 0.5, 28, dtype=torch.float64)  # of τ²
+_SIZES = torch.logspace(
+    -5,
+    0.5,
+    28,
+    dtype=torch.float64,
+)  # of τ²
 _TURNS = 50  # for the law of τ²
 _NEAR = 0.5  # of the people between two levels in order: then they are alike by 1/e
 _LARGER = 3.0
@@ -244,7 +249,12 @@ def _shrunk(shifts: Sequence[_Shift]) -> list[Tensor]:
     posterior = posterior_of(likely, law)
     means = [
         weights @ variance * one.slope
-        for weights, variance, one in zip(posterior, variances, shifts, strict=True)
+        for weights, variance, one in zip(
+            posterior,
+            variances,
+            shifts,
+            strict=True,
+        )
     ]
     along = sum(
         float(one.slope @ mean) for one, mean in zip(shifts, means, strict=True)

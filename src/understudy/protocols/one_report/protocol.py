@@ -70,8 +70,18 @@ def build_party(
             raise ConfigError(
                 f"{name}: one-report has no aggregator.", effect=Effect.NOTHING_CHARGED
             )
-        return CollectingReports(name, table, ledger, **more)
-    return OneReportParty(name, table, ledger, **more)
+        return CollectingReports(
+            name,
+            table,
+            ledger,
+            **more,
+        )
+    return OneReportParty(
+        name,
+        table,
+        ledger,
+        **more,
+    )
 
 
 class _OneReportRun(TwoRounds):
@@ -164,7 +174,12 @@ class _OneReportRun(TwoRounds):
                 mechanism,
                 torch.cat([torch.zeros(0, mechanism.size, dtype=torch.int64), *parts]),
             )
-            for about, mechanism, parts in zip(sets, mechanisms, named, strict=True)
+            for about, mechanism, parts in zip(
+                sets,
+                mechanisms,
+                named,
+                strict=True,
+            )
         ]
 
     def fit(self) -> MixtureOfProducts:

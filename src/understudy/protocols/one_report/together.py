@@ -85,7 +85,12 @@ def _table(term: Term, ways: Sequence[Tensor]) -> Tensor:
 
 def _means(estimates: Tensor, precisions: Tensor) -> Tensor:
     """Each share's mean given its estimate, by the likeliest law of all: (columns,)."""
-    grid = torch.linspace(0, 1, _GRID, dtype=torch.float64)
+    grid = torch.linspace(
+        0,
+        1,
+        _GRID,
+        dtype=torch.float64,
+    )
     squares = (estimates[:, None] - grid).square()
     logs = -precisions[:, None] * squares / 2
     likely = (logs - logs.amax(1, keepdim=True)).exp()  # (columns, grid)
