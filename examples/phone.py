@@ -2,7 +2,7 @@
 alone.
 
     python examples/phone.py ticket.json 3,0,17,1 upload.bin
-        [--ledger ledger.jsonl] [--most 2.0]
+        [--ledger ledger.jsonl] [--max-epsilon 2.0]
     python examples/phone.py https://study.example.org:8700 3,0,17,1 upload.bin
         --code … [--ca authority.pem]
 
@@ -12,11 +12,11 @@ upload is in two shares for two aggregators; with the sets of columns of a round
 {"columns", "groups", "listed", "weights", …}, it is one report that is private by
 itself: nobody need be trusted, and there is no key. The levels are the person's own,
 one for each column, from 0. The price goes into the ledger before anything is written
-or sent; a second upload in one run, and one that takes the sum of ε above --most or
-that of δ above --delta, is refused. Where the upload was made and did not arrive, the
-same command sends it again. Say by --sizes how many levels each column has: levels that
-do not fit a ticket are refused, and who makes up tickets would learn from that where
-they lie; with --sizes such a ticket is refused whatever the levels are.
+or sent; a second upload in one run, and one that takes the sum of ε above --max-epsilon
+or that of δ above --delta, is refused. Where the upload was made and did not arrive,
+the same command sends it again. Say by --sizes how many levels each column has: levels
+that do not fit a ticket are refused, and who makes up tickets would learn from that
+where they lie; with --sizes such a ticket is refused whatever the levels are.
 `docs/people.md` has both formats, byte by byte: an app in another language follows
 them. For two shares, give the aggregator's key (`--key`), or compare its fingerprint,
 which is printed, with the aggregator's own word: who could put another key into the
@@ -410,7 +410,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--ledger", type=Path, default=Path("ledger.jsonl"))
     parser.add_argument(
-        "--most", type=float, default=2.0, help="what all uploads may cost: ε"
+        "--max-epsilon", type=float, default=2.0, help="what all uploads may cost: ε"
     )
     parser.add_argument(
         "--delta", type=float, default=1e-5, help="and δ, which two shares have"
@@ -446,7 +446,7 @@ def main() -> None:
         print("the second aggregator's key:", fingerprint(ticket))
     context = report_context(ticket) if alone else context_of(ticket)
     draft = args.out.with_name(f"{args.out.name}.draft")
-    most = {"epsilon": args.most, "delta": args.delta}
+    most = {"epsilon": args.max_epsilon, "delta": args.delta}
     data = made_before(args.ledger, ticket, most, args.out, draft)
     if data is None:
         public = b"" if alone else bytes.fromhex(ticket["key"])

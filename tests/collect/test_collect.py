@@ -197,7 +197,7 @@ def test_what_phones_send_over_tls_is_the_joint_table_of_all_of_them(
                 f"https://127.0.0.1:{port}",
                 ",".join(map(str, levels)),
                 "upload.bin",
-                "--most",
+                "--max-epsilon",
                 "3",
             ]
             words += ["--code", CODES[person], "--ca", cert]
@@ -467,7 +467,7 @@ def test_an_upload_that_arrives_as_the_collection_ends_is_in_it_or_refused(
 def test_anybody_may_upload_where_there_are_no_codes_until_so_many_have(
     tmp_path: Path, phone: ModuleType
 ) -> None:
-    box = Box(tmp_path / "uploads", most=2)
+    box = Box(tmp_path / "uploads", max_uploads=2)
     with (
         gathering(box) as ended,
         serving(box, port=0, limits=FAST) as port,
@@ -495,7 +495,7 @@ def test_of_uploads_that_come_at_once_no_more_are_kept_than_the_most(
     monkeypatch.setattr(box_module, "_LOOK", 3600)
     most = 3
     uploads = [made(phone, person) for person in range(len(CODES))]
-    box = Box(tmp_path / "uploads", codes=codes, most=most)
+    box = Box(tmp_path / "uploads", codes=codes, max_uploads=most)
     together = threading.Barrier(len(uploads))
     acknowledged: list[bytes] = []
     refusals: list[ExchangeError] = []
@@ -539,14 +539,14 @@ def test_of_uploads_that_come_at_once_no_more_are_kept_than_the_most(
 def test_a_collection_that_goes_on_with_a_lower_most_takes_no_more(
     tmp_path: Path, phone: ModuleType
 ) -> None:
-    first = UploadStore(tmp_path / "run.uploads", most=3)
+    first = UploadStore(tmp_path / "run.uploads", max_uploads=3)
     for person in range(2):
         assert (
             first.put(f"person {person}", bytes([person]) * 16, made(phone, person))
             == "stored"
         )
     first.close()
-    again = UploadStore(tmp_path / "run.uploads", most=1)
+    again = UploadStore(tmp_path / "run.uploads", max_uploads=1)
     assert again.put("person 2", bytes([2]) * 16, made(phone, 2)) == "late"
     assert again.count == 2
     again.close()

@@ -288,7 +288,7 @@ def test_settings_and_boxes_that_cannot_work_are_refused_before_anybody_is_told(
     small = protocol.Config(epsilon_total=SURE, batch=7)
     for box, config, why in (
         (codes, small, "one collection"),
-        (Box(tmp_path / "b", most=5), CONFIG, "people with codes"),
+        (Box(tmp_path / "b", max_uploads=5), CONFIG, "people with codes"),
         (None, CONFIG, "no aggregator"),
     ):
         with pytest.raises(ConfigError, match=why):

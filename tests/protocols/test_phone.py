@@ -148,7 +148,7 @@ def test_a_phone_pays_first_and_uploads_once_in_a_run(
     assert json.loads((tmp_path / "ledger.jsonl").read_text()) == entry
     (tmp_path / "upload.bin").unlink()
     assert "You have uploaded" in start()
-    assert "ε would be above 1.5 in all" in start("--most", "1.5", run="s")
+    assert "ε would be above 1.5 in all" in start("--max-epsilon", "1.5", run="s")
     assert "δ would be above 1.5e-06 in all" in start("--delta", "1.5e-6", run="s")
     assert not (tmp_path / "upload.bin").exists()
 

@@ -88,7 +88,7 @@ def start_phone(
 def send(
     study: Desk, person: int, port: int, key: str, scheme: str = "https"
 ) -> Terminal:
-    price = ("--most", "3", "--delta", "1e-4")
+    price = ("--max-epsilon", "3", "--delta", "1e-4")
     address = f"{scheme}://127.0.0.1:{port}"
     return start_phone(study, person, address, "upload.bin", *price, "--key", key)
 
@@ -174,7 +174,7 @@ def test_without_a_certificate_it_is_a_try_out_on_this_machine_alone_and_ctrl_c_
 ) -> None:
     port = free_port()
     far = take_part(
-        study, "collect", "phones", "--most", 5, "--listen", f"0.0.0.0:{port}"
+        study, "collect", "phones", "--max-uploads", 5, "--listen", f"0.0.0.0:{port}"
     )
     assert far.end() == 1
     assert "a try-out without them listens on 127.0.0.1" in " ".join(far.err.split())

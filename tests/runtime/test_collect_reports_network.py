@@ -16,7 +16,7 @@ from understudy.privacy.accounts.ledger import Ledger
 
 def report(study: Desk, person: int, port: int) -> Terminal:
     address = f"https://127.0.0.1:{port}"
-    return start_phone(study, person, address, "report.bin", "--most", "6")
+    return start_phone(study, person, address, "report.bin", "--max-epsilon", "6")
 
 
 def test_each_person_reports_in_one_of_two_collections_and_who_collects_may_be_killed_between(

@@ -143,7 +143,7 @@ def collect(
         datetime | None,
         option("When the second collection is over, where a run has two."),
     ] = None,
-    most: Annotated[
+    max_uploads: Annotated[
         int | None, option("Also end the collection after this many uploads.", min=1)
     ] = None,
     listen: Annotated[
@@ -167,10 +167,11 @@ def collect(
     """Take part in one run with what people's own devices upload: one upload each,
     which this party cannot read.
 
-    The collection begins with the run. It ends at the time of --until, after --most
-    uploads, or when everybody with a code has uploaded. `one-report` has two
-    collections, each for some of the people: the second begins when the first was read,
-    and ends at the time of --then. Uploads are on disk before they are acknowledged.
+    The collection begins with the run. It ends at the time of --until, after
+    --max-uploads uploads, or when everybody with a code has uploaded. `one-report` has
+    two collections, each for some of the people: the second begins when the first was
+    read, and ends at the time of --then. Uploads are on disk before they are
+    acknowledged.
     After a stop the same command resumes; --until may then be later. Uploads are
     deleted when the run is over.
     """
@@ -179,9 +180,9 @@ def collect(
         return
     if invitation is None or schema is None or policy is None:
         raise typer.BadParameter("An invitation, --schema and --policy are needed.")
-    if codes is None and until is None and most is None:
+    if codes is None and until is None and max_uploads is None:
         raise typer.BadParameter(
-            "Say when the collection is over: --codes, --until or --most."
+            "Say when the collection is over: --codes, --until or --max-uploads."
         )
     terminal.need("fastapi", "uvicorn")
     where = terminal.host_and_port(listen, 8700)
@@ -192,7 +193,7 @@ def collect(
     ) -> Iterator["Box"]:
         """A box in the party's home, and a server before it."""
         from understudy.services.collect.app import serving
-        from understudy.services.collect.box import MOST, Box, read_codes
+        from understudy.services.collect.box import MAX_UPLOADS, Box, read_codes
         from understudy.services.web.limits import Limits
 
         def hear(event: str, facts: Mapping[str, Any]) -> None:
@@ -206,7 +207,7 @@ def collect(
             codes=None if codes is None else read_codes(codes),
             until=ends[0],
             then=ends[1],
-            most=most or MOST,
+            max_uploads=max_uploads or MAX_UPLOADS,
             least=rules.people,
             stopped=stopped,
             watch=hear,

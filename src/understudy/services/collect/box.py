@@ -41,7 +41,7 @@ from understudy.ground.errors import ConfigError, Effect, ExchangeError, PartyEr
 # letters: fewer could be guessed
 LEAST_CODE = 16
 MOST_CODE = 128
-MOST = 1_000_000  # uploads, where neither codes nor the settings say how many
+MAX_UPLOADS = 1_000_000  # uploads, where neither codes nor the settings say how many
 KEY = 16  # bytes at an upload's beginning, by which it is known
 _CODE = re.compile(r"[!-~]+")
 _OVER = "The collection is over."
@@ -72,10 +72,10 @@ class Batch:
 
 class Box:
     """`codes` of the people who may upload, or None for anybody. The collection is over
-    `until` then (seconds since 1970), or when `most`, or everybody with a code, have
-    uploaded. With fewer than `least` nothing is passed on. A run of reports may have a
-    second collection, which is over by `then`, or when everybody whom it is for has
-    come.
+    `until` then (seconds since 1970), or when `max_uploads`, or everybody with a code,
+    have uploaded. With fewer than `least` nothing is passed on. A run of reports may
+    have a second collection, which is over by `then`, or when everybody whom it is for
+    has come.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Box:
         codes: Collection[str] | None = None,
         until: float | None = None,
         then: float | None = None,
-        most: int = MOST,
+        max_uploads: int = MAX_UPLOADS,
         least: int = 1,
         stopped: threading.Event | None = None,
         watch: Callable[[str, Mapping[str, Any]], None] = lambda event, facts: None,
@@ -94,7 +94,9 @@ class Box:
         self._ends = (until, then)
         self._least = least
         self._codes = None if codes is None else {person_of(code) for code in codes}
-        self._most = most if self._codes is None else min(most, len(self._codes))
+        self._max_uploads = (
+            max_uploads if self._codes is None else min(max_uploads, len(self._codes))
+        )
         self._stopped = stopped or threading.Event()
         self._watch = watch
         self._batch: Batch | None = None
@@ -122,9 +124,13 @@ class Box:
         if self._batch is None or self._batch.context != context:
             self.close()
             part = "" if among is None else f"{_run_of(ticket)}-"
-            limit = self._most if among is None else min(self._most, len(among))
+            limit = (
+                self._max_uploads
+                if among is None
+                else min(self._max_uploads, len(among))
+            )
             store = UploadStore(
-                self._folder / f"{part}{context.hex()}.uploads", most=limit
+                self._folder / f"{part}{context.hex()}.uploads", max_uploads=limit
             )
             self._batch = Batch(
                 ticket,
@@ -340,13 +346,13 @@ LATE = "late"
 
 
 class UploadStore:
-    def __init__(self, path: Path, *, most: int) -> None:
+    def __init__(self, path: Path, *, max_uploads: int) -> None:
         own_folder(path.parent)
         os.close(own_file(path, os.O_RDWR))
         self.path = path
         self._lock = threading.Lock()
         self._counting = threading.Lock()
-        self._most = most
+        self._max_uploads = max_uploads
         with _as_os_error():
             self._sql = sqlite3.connect(
                 path, isolation_level=None, check_same_thread=False
@@ -365,14 +371,14 @@ class UploadStore:
 
     @property
     def full(self) -> bool:
-        return self.count >= self._most
+        return self.count >= self._max_uploads
 
     def put(self, person: str, key: bytes, data: bytes) -> str:
         """Keep an upload, or say why not: "repeated" (it is here), "twice" (another of
         that person or key), "late".
 
-        Guarantee: no more than `most` are ever kept, however many come at once: the
-        count is read and the upload written in one transaction.
+        Guarantee: no more than `max_uploads` are ever kept, however many come at once:
+        the count is read and the upload written in one transaction.
         """
         with self._writing():
             earlier = self._sql.execute(
@@ -389,7 +395,7 @@ class UploadStore:
             (kept,) = self._sql.execute(
                 "SELECT coalesce(max(place), 0) FROM upload"
             ).fetchone()
-            if kept >= self._most:
+            if kept >= self._max_uploads:
                 return LATE
             self._sql.execute(
                 "INSERT INTO upload (person, key, data) VALUES (?, ?, ?)",
