@@ -37,13 +37,15 @@ from common.rows import read  # noqa: E402
 
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
-NOT_RUN = "not run yet"
+IN_PART = "in part"
+NOT_RUN = "not run"
 NOT_POSSIBLE = "not possible here"
 NO_RESULT = "no result"
 VERDICTS = {
     REPRODUCED: "our figures meet what is said of them in the row, or a test compares with the printed formula",
     NOT_REPRODUCED: "measured, and at least one of the row's figures or claims is missed",
-    NOT_RUN: "no figures yet; the row has the command that makes them, or says what is missing",
+    IN_PART: "measured on a part of the paper's rounds, data or methods, which the row names",
+    NOT_RUN: "the row has the command, and what it takes on which machine",
     NOT_POSSIBLE: "the data, or a part of the claim, is not to be had; the row says which",
     NO_RESULT: "a drawing, a list of literature, or a description of data",
 }
@@ -194,8 +196,10 @@ def verdict_errors(every: Mapping[str, Item]) -> Iterator[str]:
         seen = item.why.startswith("by eye")  # a picture has no figure
         if item.verdict == NOT_REPRODUCED and not seen and (met or not judged):
             yield f"{item.item}: which of its figures is missed? {item.beside()}"
-        if item.verdict == NOT_RUN and not (item.command or item.why):
-            yield f"{item.item}: which command runs it, or what is missing?"
+        if item.verdict == IN_PART and not (item.why and (item.figures or item.claims)):
+            yield f"{item.item}: which part, with which figures?"
+        if item.verdict == NOT_RUN and not (item.command and item.why):
+            yield f"{item.item}: which command runs it, and what does it take?"
         if item.verdict == NOT_POSSIBLE and not item.why:
             yield f"{item.item}: why is it not possible?"
 

@@ -149,6 +149,7 @@ def test_a_run_that_was_stopped_pays_for_no_candidate_twice(tmp_path: Path) -> N
         ("gram", {"components": [1]}, {}, "2 to 16 candidates"),
         ("gram", {"components": 3}, {}, "must be a list"),
         ("gram", {"component": [1, 2]}, {}, "component"),
+        ("gram", {"components": [1, 2]}, {"public": "rows.csv"}, "no public rows"),
         ("verti-gan", {"batch": [1, 2]}, {"sampling": "shared"}, "two prices"),
     ],
 )

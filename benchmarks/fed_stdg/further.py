@@ -70,9 +70,14 @@ TARGETS = 100  # members, and as many others
 CHOICES = 5  # of the targets
 FILLED = 40  # people: a batch is filled up to a multiple of it
 EPSILONS = (0.5, 2.0, 8.0)
-KEY = ("dataset", "method", "pretrain", "epsilon", "clip", "seed")
+KEY = ("dataset", "method", "pretrain", "epsilon", "clip", "rounds", "seed")
 FIELDS = [
-    *KEY,
+    "dataset",
+    "method",
+    "pretrain",
+    "epsilon",
+    "clip",
+    "seed",
     "delta",
     "rounds",
     "people",
@@ -101,7 +106,6 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     guessed, control = membership(data, drawn, job["seed"])
     return {key: job[key] for key in KEY} | {
         "delta": DELTA if job["method"] == "Central DP-SGD" else "",
-        "rounds": job["rounds"],
         "people": len(data.people.ids),
         "participations": card.get("reports", {}).get("of the busiest person", ""),
         "mmd": round(mmd(test, drawn[:2000], bandwidth=median_distance(test)), 4),

@@ -93,7 +93,7 @@ def train(
     plain_name(run=run, effect=Effect.NOTHING_CHARGED)
     if tune:
         return train_tuned(
-            partial(train, watch=watch),
+            partial(train, watch=watch, holdout=holdout, public=public),
             protocol,
             federation,
             tune,

@@ -332,8 +332,6 @@ def _released_scores(
     if kept is not None and kept.exists():
         return list(json.loads(kept.read_text()))
     rng: Rng = holder.rng()
-    if holder.ledger.real:
-        rng.require_secret(holder.name, effect=Effect.NOTHING_CHARGED)
     holder.ledger.charge(
         shares.noise.event,
         run=run,
