@@ -1,13 +1,15 @@
 """Which levels of columns are never drawn, as nobody seems to have them.
 
-A schema says what may be, not what is: values may lack, or be none of the categories,
-and of bought columns lie beyond all that were seen. A fit follows the noise of such
-levels; where that nobody is there is likelier than what was counted, nobody is drawn
-there. Of missing values and "(other)" a count is held against all numbers that may
-stand behind it, each power of them as likely as any other, and against how many columns
-have some at all (`likely_nobody`; empirical Bayes for a spike at zero: Johnstone and
-Silverman, Ann. Statist. 2004): of a table in which many cells lack, 2 % that lack in
-one more are believed.
+A schema says which values are possible, not which occur: a column may be without
+missing values, without "(other)", and without the outer levels of a bought range. A fit
+would follow the noise of such levels. So a level is never sampled where its noisy count
+is likelier with nobody in it.
+
+For missing values and "(other)", the noisy count is weighed against all true counts
+that it may have, each order of magnitude as likely as any other, and against the share
+of columns that have some at all (`likely_nobody`; empirical Bayes for an atom at zero:
+Johnstone and Silverman, Ann. Statist. 2004). In a table where many cells are missing, a
+column with 2 % missing is believed.
 
 Guarantee: reads released tables and the public schema alone, so that all who know them
 choose the same.

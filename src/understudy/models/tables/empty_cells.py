@@ -1,23 +1,25 @@
 """Which cells of pairs near a function hold nobody.
 
-Of copies, recodes and columns that another one determines a table has a few full cells
-and many empty ones. Noise alone keeps a fit from saying so: a tenth of σ in each empty
-cell passes every test of the residual, and a hundred such cells are a tenth of the
-people. A cell lies, with probability π, at the
-pair's floor, f·E with E what independent columns would give, or it is a draw of the
-Gaussian prior around independence, N(E, v·E), as `priors` has it without an order; both
-under the noise of its measurement. v matches a pair's second moments; π and f are those
-under which its cells are likeliest (Johnstone and Silverman, "Needles and straw in
-haystacks", Ann. Statist. 2004, learn the weight of an atom at zero likewise). Only
-pairs which that makes clearly likelier, with a floor that is not clearly above 0, have
-empty cells: half of a copy is none. In a second round the other cells lie around the
-table with the same one-way tables that is independent but for the empty ones
-(quasi-independence; Goodman, JASA 1968).
-Differs from the paper: no cell is set to 0. People whom the fit has there cost it
-something, in proportion, the more the surer the cell is empty, so that a count is
-followed only as far as it exceeds a threshold (Tibshirani, JRSS B 1996). A square
-instead makes the descent too stiff to reach the other tables, and a cell that is not
-empty costs a hundred times too much.
+If one column is a copy or a recoding of another, or determined by it, their 2-way
+marginal has a few full cells and many empty ones. A fit to noisy cells does not find
+that by itself: a tenth of σ in each empty cell passes every test of the residual, and a
+hundred such cells are a tenth of the people.
+
+The model of a cell has two parts, both under the noise of its measurement. With
+probability π the cell is at the pair's floor f·E, where E is the count under
+independence. Otherwise it is a draw of the Gaussian prior around independence,
+N(E, v·E), as in `priors` without an order. v matches the pair's second moments; π and f
+maximise the likelihood of its cells (Johnstone and Silverman, "Needles and straw in
+haystacks", Ann. Statist. 2004, learn the weight of an atom at zero likewise). A pair
+has empty cells only if this model is clearly likelier than none, and its floor is not
+clearly above 0: half of a copy is no copy. In a second round the other cells lie around
+quasi-independence (Goodman, JASA 1968): the table with the same 1-way marginals that is
+independent but for the empty cells.
+Differs from the paper: no cell is set to 0. The fit pays for people in such a cell, in
+proportion to their number, and more the surer it is that the cell is empty. So it
+follows a count only as far as that exceeds a threshold (Tibshirani, JRSS B 1996). A
+squared cost instead would make the descent too stiff to reach the other tables, and
+overcharge a cell that is not empty a hundred times.
 
 Guarantee: reads released tables alone, so it is post-processing.
 Edges: exact cells, and such as were not measured, are never taken for empty.

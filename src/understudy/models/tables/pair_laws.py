@@ -1,27 +1,29 @@
 """Pairs of columns of which a whole law is known: a normal copula, or a function.
 
-Where the order of the levels matters in both columns (age
-and experience, income and rent), one number nearly says a table of L² noisy cells: the
-correlation r of a normal copula with the columns' own one-way tables (Pearson, Phil.
-Trans. 1900). Of some values of r, of both signs and near 1, each pair has the one under
-which its noisy cells are likeliest. Where that leaves hardly anything of what parts the
-pair from independence, but noise, it is the mean of the pair's prior; how far the table
-may lie from it is learned from its own cells (`level_prior`), and nobody has to say
-which columns are ordered. The cells in which such a copula has hardly anybody are taken
-for empty. Where noise is large that is a bet. So it is made only where people who are
-independent cannot be many beside the copula's, and for two columns that have each other
-and no third: six months' bills, which rise together and now and then fall to 0, are
-better held by what all pairs share. With x = √r·f + √(1 − r)·e columns are independent
-given f. So for one r the tables of all pairs are a single product AᵀA, A being the odds
-of all levels at some values of f; for −r the other column is read from f's other end.
+*A copula.* If the order of the levels matters in both columns (age and experience,
+income and rent), one number describes nearly all of a table of L² noisy cells: the
+correlation r of a normal copula with the columns' own 1-way marginals (Pearson, Phil.
+Trans. 1900). For each pair r is the likeliest of some values near 1 and −1. If the
+copula explains nearly all that distinguishes the pair from independence, it becomes the
+mean of the pair's prior. `level_prior` learns from the pair's own cells how far the
+table may be from it, and nobody has to say which columns are ordered.
 
-The other law is a function: each level of one column has all its people in one level of
-the other, and which it is has odds by the noisy cells. That is evidence row by row,
-where a test of a table's squares sees a few strong cells among hundreds and takes them
-for noise: with 47 columns and 7,000 people at ε = 1 a code and its group keep 2 % of
-the people in impossible cells, and kept 38 %. It is taken where its evidence beats
-independence, it leaves no more than noise, and noise would let us see if some people
-were elsewhere. A column may have several.
+Cells in which such a copula has hardly anybody are taken for empty. With much noise
+that is a bet, so it is made under two conditions: there cannot be many people beside
+the copula's who are independent, and each of the two columns has the other as its only
+partner. Six months' bills, which rise together and now and then fall to 0, are better
+described by what all pairs share. Computation: with x = √r·f + √(1 − r)·e columns are
+independent given f, so for one r the tables of all pairs are one product AᵀA, where A
+are the probabilities of all levels at some values of f. For −r the other column is read
+from f's other end.
+
+*A function.* Each level of one column has all its people in one level of the other, and
+the noisy cells say with which odds it is which. This is evidence row by row. A test of
+a table's squares instead sees a few strong cells among hundreds and takes them for
+noise: with 47 columns and 7,000 people at ε = 1, a code and its group had 38 % of the
+people in impossible cells, and have 2 % with this law. It is accepted if its evidence
+beats independence, it leaves no more than noise, and noise would not hide people
+elsewhere. A column may have several such laws.
 
 Guarantee: reads released tables alone, so it is post-processing.
 Edges: exact cells, and such as were not measured, are never taken for empty; columns

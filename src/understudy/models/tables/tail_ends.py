@@ -1,10 +1,11 @@
 """Where the tail of a fine table ends: people whom noise has put far out are put back.
 
-Where half as many people are further out by a step, and half of these by another, the
-ratio of both steps gives all others (Pickands, "Statistical inference using extreme
-order statistics", Ann. Statist. 1975): an even law has a ratio of a half, an
-exponential one of 1, a power law more. There the law ends, and few that lie further out
-are put shortly before that place.
+Consider the two distances along a tail in which the number of people further out
+halves, and halves again. Their ratio determines the rest of the tail (Pickands,
+"Statistical inference using extreme order statistics", Ann. Statist. 1975): it is 1/2
+for an even density, 1 for an exponential one, and larger for a power law. It also says
+where the tail ends. The few people whom noise puts further out are moved to shortly
+before that position.
 
 Guarantee: reads released counts alone.
 """

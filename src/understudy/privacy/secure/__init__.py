@@ -1,3 +1,3 @@
-"""Sums and products over holders' rows of which nobody sees the parts: pads, masks,
+"""Sums and products over holders' rows of which nobody sees the parts: one-time masks,
 channels, shares, matching.
 """

@@ -264,7 +264,7 @@ class MomentFormat(Form):
 def context_of(
     run: str, config: Mapping[str, Any], schemas: Mapping[str, Any], public: bytes
 ) -> bytes:
-    """What a person and the second aggregator must have been told alike."""
+    """What a person and the second aggregator must both have been told."""
     context = json.dumps([run, config, schemas, public.hex()], sort_keys=True)
     return hashlib.sha256(b"understudy upload 1 " + context.encode()).digest()
 

@@ -217,7 +217,7 @@ class AlignedParty(Party):
     ) -> dict[str, bytes]:
         """Of each other holder a digest of the ids of the people that both share, in
         their common order: 32 bytes. `people`: those from one place to another, and who
-        else holds them; nobody over rows, or row by row.
+        else holds them; nobody in a horizontal partition, or row by row.
         Guarantee: two holders find the same only if each place is one and the same
         person at both. A server that matched a person with somebody else would have
         both in a joint release twice, at the price of once.

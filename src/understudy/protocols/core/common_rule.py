@@ -1,4 +1,4 @@
-"""Over rows, all parties describe theirs alike: the one rule by which they become
+"""The one rule by which the rows of all parties in a horizontal partition become
 numbers, or features and a class.
 """
 

@@ -14,7 +14,8 @@ from understudy.ground.settings import (
     setting,
 )
 
-# whom a run over columns is about: the people whom any holder has, or whom all have
+# whom a run over a vertical partition is about: the people whom any holder has, or whom
+# all have
 UNION = "union"
 INTERSECTION = "intersection"
 

@@ -5,26 +5,26 @@
   3-way marginals and the digits of atoms.
 - `Threes`: one signed sum for every three columns.
 
-*Over rows* the matrix Σ x xᵀ of one-hot rows x adds up over holders. *Across columns*
-its blocks are secure products X_gᵀX_h. A 3-way marginal of one group's columns is
-counted by its holders. Of three columns in two groups, the holder of two of them forms
-one column of all pairs of their levels, and multiplies its 0/1 rows with the third
-column at a holder of the other group. All such tables of a run go in one product, of
-which only the cells of each table are released.
+*In a horizontal partition* each holder counts the matrix Σ x xᵀ of its one-hot rows x,
+and the matrices add up. *In a vertical partition* the blocks of two groups of holders
+are secure products X_gᵀX_h. The holders of a group count 3-way marginals of its own
+columns. For three columns in two groups, the holder of two of them forms one column of
+all pairs of their levels and multiplies its 0/1 rows with the third column at a holder
+of the other group. All such tables of a run go into one product, of which only the
+cells of each table are released.
 
-*Over a union* each holder has rows of some people only. In products a person whom it
-lacks is a zero row, and one whom it has carries a last coordinate of 1. So blocks
-across holders are counted over people at both, and the product also holds their number
-and their 1-way marginals. Blocks within a holder are counted over all of its own
-people.
+*With a union* each holder has rows of some people only. In a product, a person whom it
+lacks is a zero row, and a person whom it has carries a last coordinate of 1. So blocks
+across holders count the people at both, and the product also holds their number and
+their 1-way marginals. Blocks within a holder count all of its own people.
 
 Noise: the engine adds a discrete Gaussian to every cell; σ is `spread`'s factor of a
 block times the σ of the release.
-Guarantee: a person moves one cell by 1 for every column, pair of columns and 3-way
-marginal that is marked, for every layer of every column's tree, and for each digit
-(`models.tables.spikes`); and every sum of three by 1. Of a union a person at both moves
-`Layout.presence_moved` further cells by 1. Which levels, cells, halves, pairs and
-tables a server chose does not change that.
+Guarantee: a person moves by 1 one cell of every column, pair of columns and 3-way
+marginal that is marked, one node in every layer of every column's tree, one count of
+each digit (`models.tables.spikes`), and every sum of three. In a union a person at both
+moves `Layout.presence_moved` further cells by 1. None of this depends on which levels,
+cells, halves, pairs and tables the server chose.
 """
 
 import math

@@ -182,7 +182,7 @@ class JointParty(Party):
         self.budget.warn_of_delta(
             self.name, study.people_at(self.held) if people is None else people
         )
-        # Over columns all holders have the same people, and know them.
+        # In a vertical partition all holders have the same people, and know them.
         known = people if study.grid.partition == "columns" else None
         if study.union and known is not None:
             known = max(1, self._people_at_both)
@@ -492,7 +492,7 @@ class JointParty(Party):
     def _people(self) -> int | None:
         return None if (shared := self._shared_people()) is None else shared.rows
 
-    # Over rows nobody is aligned
+    # In a horizontal partition nobody is aligned
 
     @staticmethod
     def _roster(study: type[Study[Any]], rows: Any) -> tuple[Any, ...]:

@@ -147,8 +147,8 @@ def _limited(budgets: Iterable[Budget]) -> list[Budget]:
 
 
 def disclosed(study: Study[Any], budgets: Mapping[str, Budget]) -> tuple[str, ...]:
-    """What a run over columns lets others know besides its releases, by its settings,
-    and what other settings would cost.
+    """What a run over a vertical partition lets others know besides its releases, by
+    its settings, and what other settings would cost.
     """
     if study.grid.partition == "rows":
         return ()
