@@ -200,3 +200,31 @@ def test_rows_with_few_decimals_meet_a_condition_that_is_finer() -> None:
     assert generator.sample(50, weights={"x": {0.3: 1.0}}, seed=0)["x"].eq(0.3).all()
     with pytest.raises(ConfigError, match="nothing meets"):
         generator.sample(10, where="x > 0.51 and x < 0.59")
+
+
+@pytest.mark.parametrize(
+    ("where", "how"),
+    [("age < 45 or age is missing", "by rejection"), ("income > 99.9", "exact")],
+)
+def test_a_target_that_is_drawn_by_effects_is_drawn_so_given_a_condition(
+    where: str, how: str
+) -> None:
+    told = MixtureOfProducts(SIZES, 5, SCHEMA.names.index("smoker"))
+    effects = 3 * torch.randn(sum(SIZES), 3, generator=torch.Generator().manual_seed(8))
+    told.load_state_dict({"logits": mixture().logits, "effects": effects})
+    given = asked(told.requires_grad_(False)).sample(20_000, where=where, seed=1)
+    assert given.attrs["answer"] == how
+    assert given.attrs["probability"] == pytest.approx(truth(where)[0], rel=1e-3)
+    if how == "exact":
+        return
+    every = asked(told).sample(40_000, seed=2)
+    kept = every[(every["age"] < 45) | every["age"].isna()]
+
+    def law(rows: pd.DataFrame) -> pd.Series:
+        return rows.groupby(
+            ["sex", "smoker"], dropna=False, observed=True
+        ).size() / len(rows)
+
+    plain = asked(mixture()).sample(20_000, where=where, seed=1)
+    assert (law(given) - law(kept)).abs().max() < 0.015
+    assert (law(plain) - law(kept)).abs().max() > 0.05

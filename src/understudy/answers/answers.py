@@ -5,7 +5,9 @@ It reads no row of anybody and costs nothing. For a mixture (and a pool of mixtu
 answers are exact: its law given a condition has a closed form. Any other network is
 asked by draws: rows that meet a condition are kept and have its exact law, while
 probabilities and tables are means over latent points. An answer says which:
-`frame.attrs["answer"]`.
+`frame.attrs["answer"]`. A mixture whose rows draw a target by effects of the others
+draws them so given a condition, too, and keeps those that meet it, unless these are
+rare.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +23,7 @@ from torch import Tensor
 from understudy.answers import bars, raking
 from understudy.answers.completing import Predicted, complete, known_cells
 from understudy.answers.products import (
+    MOST_POINTS,
     Products,
     by_boxes,
     by_test,
@@ -38,10 +41,13 @@ from understudy.data.encoding.values import Pieced
 from understudy.data.rules import cuts
 from understudy.ground.check import not_negative
 from understudy.ground.errors import ConfigError, Effect
+from understudy.models.tables.mixture import MixtureOfProducts
 
 POINTS = 1 << 13  # latent points that stand for a network which is no mixture
 _NUMBERS = 1 << 25  # 256 MiB: of products given a condition
 _MOST_BOXES = 256
+# rows of a condition of at least this probability are drawn as without one, and kept
+_OFTEN = 0.05
 _BARS = ("count", "released", "sd", "low", "high")
 
 Names = Sequence[str]
@@ -172,6 +178,7 @@ class Answers:
                 question,
                 rng,
                 where,
+                as_drawn=True,
             )
         shares = {
             j: by_value(targets_of_column, question.pieces[j])
@@ -204,13 +211,25 @@ class Answers:
         question: Question,
         rng: Uniform,
         where: str | None,
+        *,
+        as_drawn: bool = False,
     ) -> pd.DataFrame:
-        """Rows by the closed form where there is one, and by rejection where not."""
+        """Rows by the closed form where there is one, and by rejection where not.
+        `as_drawn`: by rejection, too, where a target is drawn by effects, which the
+        closed form does not have, and rows that fit are not rare.
+        """
         pieces = question.pieces
         if self.exact is not None and boxes is not None:
             probability, conditioned = self.exact.cut(pieces).condition_on(boxes)
             if conditioned is None:
                 raise _nothing(where)
+            is_often = probability >= max(_OFTEN, 2 * n / MOST_POINTS)
+            if as_drawn and is_often and self._has_effects:
+                cells, _ = kept_rows(
+                    n, self._drawn_rows(rng), pieces, by_boxes(boxes, rng)
+                )
+                frame = rows_of(cells, pieces, self.levels, rng)
+                return _with_answer(frame, "by rejection", probability)
             frame = rows_of(
                 conditioned.draw(n, rng.uniform).numpy(),
                 pieces,
@@ -457,6 +476,21 @@ class Answers:
         while True:
             for rows in self.points(POINTS, rng):
                 yield Products.from_rows(rows, self.levels.sizes)
+
+    @property
+    def _has_effects(self) -> bool:
+        network = self.network
+        return isinstance(network, MixtureOfProducts) and network.effects is not None
+
+    def _drawn_rows(self, rng: Uniform) -> Iterator[Products]:
+        """Rows as they are drawn without a condition, each as a product."""
+        assert isinstance(self.network, MixtureOfProducts)
+        sizes = torch.tensor(self.levels.sizes)
+        starts = sizes.cumsum(0) - sizes
+        while True:
+            places = self.network.levels(POINTS, rng.uniform).long() + starts
+            rows = torch.zeros(POINTS, int(sizes.sum()), dtype=torch.float64)
+            yield Products.from_rows(rows.scatter_(1, places, 1.0), self.levels.sizes)
 
 
 def _nothing(where: str | None) -> ConfigError:
