@@ -7,6 +7,7 @@ import math
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from understudy.answers.bars import ReleasedMarginals
 from understudy.answers.release import Counts, Noisy, TableRelease
 from understudy.cli import app
 from understudy.data.encoding.codec import Codec
+from understudy.data.reading.files import sheet_of
 from understudy.data.reading.held_out import hold_out, holds_out_unasked
 from understudy.data.reading.sources import TableSource
 from understudy.ground.errors import ConfigError, Effect, SchemaError
@@ -76,10 +78,41 @@ def test_cells_of_a_file_stay_as_they_are_written(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in (Path(str(kept)), away)} == {0o600}
 
 
+def test_cells_of_a_workbook_stay_what_they_are(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    day = datetime(2024, 2, 29, 12, 30)
+    rows = [(i, f"={i}+1", i / 4, day, i % 2 == 0, None) for i in range(60)]
+    book = openpyxl.Workbook()
+    book.active.append(["not", "these"])
+    sheet = book.create_sheet("people")
+    sheet.append(["id", "text", "paid", "day", "ill", "gap"])
+    for number, row in enumerate(rows, start=2):
+        sheet.append(row)
+        sheet.cell(number, 2).data_type = "s"
+    book.save(tmp_path / "rows.xlsx")
+    source = TableSource(table=str(tmp_path / "rows.xlsx"), sheet="people")
+    assert holds_out_unasked(source)
+    kept, away = hold_out(source, 0.3, SecureRng.from_seed(1), tmp_path, "rows")
+    assert isinstance(kept, TableSource)
+    assert kept.sheet == "people"
+    paths = (Path(kept.table), away)
+    found = []
+    for path in paths:
+        (only,) = openpyxl.load_workbook(path)
+        header, *cells = only.iter_rows(values_only=True)
+        assert header == ("id", "text", "paid", "day", "ill", "gap")
+        found += cells
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert sorted(found) == rows
+    read = pd.concat([sheet_of(replace(source, table=str(p)), "x")[1] for p in paths])
+    whole = sheet_of(source, "x")[1]
+    assert read.sort_values("id", ignore_index=True).equals(whole)
+
+
 def test_nobody_is_held_out_of_what_is_no_table_in_a_file_or_a_frame(
     tmp_path: Path,
 ) -> None:
-    for source, share in ((tmp_path / "rows.xlsx", 0.1), (people(9), 1.5)):
+    for source, share in ((tmp_path / "rows.ods", 0.1), (people(9), 1.5)):
         with raises(ConfigError, effect=Effect.NOTHING_CHARGED):
             hold_out(source, share, SecureRng(), tmp_path, "x")
 

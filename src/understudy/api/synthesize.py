@@ -156,9 +156,9 @@ def synthesize(
     `holdout` is the chance with which each person is held out of the run, by a secret
     coin of its own: the page then attacks the rows with people who took no part. It
     costs nothing, and counts are scaled to all people. It is 5 % by default where there
-    is a `folder`, and so a page, of a DataFrame, a .csv, .tsv or .parquet file; 0 holds
-    nobody out. Of a database it has to be asked for, as rows are copied beside the
-    ledger. Of images and series nobody is held out.
+    is a `folder`, and so a page, of a DataFrame, a .csv, .tsv, .xlsx or .parquet file;
+    0 holds nobody out. Of a database it has to be asked for, as rows are copied beside
+    the ledger. Of images and series nobody is held out.
     """
     declared = load_schema(schema) if isinstance(schema, str | Path) else schema
     protocol = (

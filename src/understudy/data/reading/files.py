@@ -171,7 +171,7 @@ def separator_of(source: Source) -> str:
     described = source_at(source)
     if described.is_database or not suffix_of(described).startswith(".csv"):
         return ","
-    with _in_words(described):
+    with in_words(described):
         return _header(described, None)[1]
 
 
@@ -229,7 +229,7 @@ def _parts(
             f"a database, or a NAME{SUFFIX} that says how it is read.",
             effect=Effect.NOTHING_READ,
         )
-    with _in_words(source):
+    with in_words(source):
         if reader is _from_parquet:
             yield from _from_parquet(source, want, name, long, part)
         else:
@@ -245,7 +245,7 @@ def suffix_of(source: TableSource) -> str:
 
 
 @contextmanager
-def _in_words(source: TableSource) -> Iterator[None]:
+def in_words(source: TableSource) -> Iterator[None]:
     path = Path(source.table)
     try:
         yield
@@ -318,13 +318,18 @@ def _from_parquet(
 def _from_excel(
     source: TableSource, want: Want, name: str, long: bool
 ) -> Iterator[Raw]:
+    yield raw_of_frame(sheet_of(source, name)[1], want, name)
+
+
+def sheet_of(source: TableSource, name: str) -> tuple[str, pd.DataFrame]:
+    """The name of a workbook's sheet that is read, and its cells as they are."""
     try:
         with pd.ExcelFile(source.table, engine="openpyxl") as book:
-            sheet = source.sheet or book.sheet_names[0]
+            sheet = source.sheet or str(book.sheet_names[0])
             if sheet not in book.sheet_names:
                 raise SchemaError(
                     f"{name}: there is no sheet "
-                    f'"{sheet}".{nearest(str(sheet), map(str, book.sheet_names))}',
+                    f'"{sheet}".{nearest(sheet, map(str, book.sheet_names))}',
                     effect=Effect.NOTHING_READ,
                 )
             first = None if source.header is False else 0
@@ -343,7 +348,7 @@ def _from_excel(
         raise ValueError("no workbook") from None
     if source.header is False:
         frame.columns = pd.Index(numbered_names(frame.shape[1]))
-    yield raw_of_frame(frame, want, name)
+    return sheet, frame
 
 
 def _from_csv(source: TableSource, want: Want, name: str, long: bool) -> Iterator[Raw]:

@@ -8,11 +8,13 @@ release of a Poisson sample of the people, which costs nobody more than a releas
 of them does. A rule by the number of rows (“from 2,000 on”) would not do: one person
 more would change who is in it by a twentieth of all others, and that is no small change
 of a release.
-Edges: a workbook or an engine's frame → ConfigError. Both parts are written beside the
+Edges: an engine's frame → ConfigError, as its rows would be copied to this machine.
+Both parts are written beside the
 holder's ledger, for its owner alone: of text files with a header and cells as they are
-written, of Parquet files with types as they came, of a database's rows as Parquet.
-Files are read a few rows at a time; the answer to a query is held whole, and read once,
-as a database may give rows in another order each time. A column of a database with
+written, of workbooks with the sheet that was read, of Parquet files with types as they
+came, of a database's rows as Parquet. Files are read a few rows at a time, but for
+workbooks; the answer to a query is held whole, and read once, as a database may give
+rows in another order each time. A column of a database with
 values of several types → SchemaError.
 """
 
@@ -32,8 +34,10 @@ from understudy.data.reading.decoded import refuse_undecoded, undecoded_in
 from understudy.data.reading.files import (
     Source,
     batches_of,
+    in_words,
     open_source,
     separator_of,
+    sheet_of,
     suffix_of,
 )
 from understudy.data.reading.judged import judged
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
 USUAL = 0.05  # of the people
 PARQUET = ".parquet"
+WORKBOOK = ".xlsx"
 TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 Mask = NDArray[np.bool_]
@@ -69,7 +74,7 @@ def hold_out(
     source: Source, share: float, rng: "Uniform", home: Path, name: str
 ) -> tuple[Source, Path]:
     """The rows that stay, and the file of those that are held out, in `home`:
-    `name`-held-out.csv or .parquet.
+    `name`-held-out.csv, .xlsx or .parquet.
 
     The name is that of a run: another run holds out others.
     """
@@ -86,12 +91,13 @@ def hold_out(
     )
     if described is None or not _can_hold_out(described):
         raise ConfigError(
-            "people can be held out of a DataFrame, a .csv, .tsv or .parquet file, or "
-            "a database.",
+            "people can be held out of a DataFrame, a .csv, .tsv, .xlsx or .parquet "
+            "file, or a database.",
             effect=Effect.NOTHING_CHARGED,
         )
     is_text = not described.is_database and suffix_of(described) in TEXT
-    suffix = ".csv" if is_text else PARQUET
+    is_workbook = not described.is_database and suffix_of(described) == WORKBOOK
+    suffix = ".csv" if is_text else WORKBOOK if is_workbook else PARQUET
     stay = home / f"{name}-taking-part{suffix}"
     away = home / f"{name}-held-out{suffix}"
     if is_text:
@@ -106,6 +112,10 @@ def hold_out(
             encoding="utf-8",
             separator=separator,
         )
+    elif is_workbook:
+        _split_workbook(described, coins, stay, away)
+        header = described.header or None
+        plain = replace_fields(described, table=str(stay), header=header)
     else:
         _split_arrow(described, coins, stay, away)
         plain = TableSource(
@@ -124,7 +134,7 @@ def removed_if_refused(home: Path, name: str) -> Iterator[None]:
         yield
     except BaseException:
         for part in ("taking-part", "held-out"):
-            for suffix in (".csv", PARQUET):
+            for suffix in (".csv", WORKBOOK, PARQUET):
                 (home / f"{name}-{part}{suffix}").unlink(missing_ok=True)
         raise
 
@@ -144,7 +154,11 @@ class _Coins:
 
 
 def _can_hold_out(source: TableSource) -> bool:
-    return source.is_database or suffix_of(source) in (*TEXT, PARQUET)
+    return source.is_database or suffix_of(source) in (
+        *TEXT,
+        WORKBOOK,
+        PARQUET,
+    )
 
 
 def _of_frame(
@@ -174,6 +188,37 @@ def _split_text(source: TableSource, coins: _Coins, stay: Path, away: Path) -> N
                     draft, index=False, sep=separator, header=not number, mode="a"
                 )
         refuse_undecoded(column for column in header if column in undecoded)
+
+
+def _split_workbook(source: TableSource, coins: _Coins, stay: Path, away: Path) -> None:
+    with in_words(source):
+        sheet, frame = sheet_of(source, source.name)
+    held_out = coins.throw(len(frame))
+    with _pair_of_files(stay, away) as drafts:
+        for draft, mask in zip(drafts, (~held_out, held_out), strict=True):
+            _write_sheet(draft, sheet, frame[mask])
+
+
+def _write_sheet(path: Path, sheet: str, frame: pd.DataFrame) -> None:
+    """A workbook of one sheet; what is text stays text, also where it begins as a
+    formula does.
+    """
+    from openpyxl import Workbook
+    from openpyxl.cell import WriteOnlyCell
+
+    book = Workbook(write_only=True)
+    rows = book.create_sheet(sheet)
+    rows.append([str(name) for name in frame])
+    for values in frame.itertuples(index=False, name=None):
+        cells = []
+        for value in values:
+            cell = WriteOnlyCell(rows, value)
+            if isinstance(value, str):
+                cell.data_type = "s"
+            cells.append(cell)
+        rows.append(cells)
+    with path.open("wb") as file:
+        book.save(file)
 
 
 def _split_arrow(source: TableSource, coins: _Coins, stay: Path, away: Path) -> None:
