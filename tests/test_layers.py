@@ -4,7 +4,7 @@ them.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -154,17 +154,36 @@ def test_no_module_leads_back_to_itself_not_even_inside_a_function() -> None:
         for file in FILES
     }
     modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
-    arrows: dict[str, set[str]] = {}
-    for name, file in modules.items():
-        for found in IMPORT.finditer(file.read_text()):
-            if found["module"] in modules:
-                taken = {f"{found['module']}.{one}" for one in _names(found["taken"])}
-                arrows.setdefault(name, set()).update(
-                    taken & modules.keys() or {found["module"]}
-                )
+    arrows = {name: _imported_by(file, modules) for name, file in modules.items()}
     # They name what is below them, when it is asked for.
     del arrows["understudy"], arrows["understudy.evaluate"]
     TopologicalSorter(arrows).prepare()
+
+
+def test_no_benchmark_leads_back_to_itself() -> None:
+    """A script imports those of its own folder by their bare names."""
+    benchmarks = ROOT.parents[1] / "benchmarks"
+    for folder in (path for path in benchmarks.iterdir() if path.is_dir()):
+        modules = {
+            prefix + file.stem: file
+            for prefix, place in (("", folder), ("common.", benchmarks / "common"))
+            for file in place.glob("*.py")
+        }
+        arrows = {name: _imported_by(file, modules) for name, file in modules.items()}
+        TopologicalSorter(arrows).prepare()
+
+
+def _imported_by(file: Path, modules: Mapping[str, Path]) -> set[str]:
+    """Which of these modules a file imports."""
+    imported = set()
+    for found in IMPORT.finditer(file.read_text()):
+        if found["names"]:
+            imported |= modules.keys() & set(_names(found["names"]))
+            continue
+        module = found["module"]
+        taken = {f"{module}.{one}" for one in _names(found["taken"])}
+        imported |= modules.keys() & taken or modules.keys() & {module}
+    return imported
 
 
 def test_outside_libraries_stay_in_their_one_place() -> None:
