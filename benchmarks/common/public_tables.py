@@ -81,6 +81,20 @@ FILES = {
     "census": "census_income_kdd.parquet",
     "credit": "credit_default.csv.gz",
 }
+# of the papers, and not at hand where this was written: their loaders follow the
+# published formats, and have read no row
+NOT_AT_HAND = {
+    "census-1990": "us_census_1990.csv.gz",
+    "twitter": "buzz_twitter.csv.gz",
+    "vehicle": "sensit_vehicle.npz",
+}
+LIKE = "-like"  # ends the name of a generated table of the same shape
+# rows, levels of columns, classes: VertiGAN's Table 1, and about the widths of Table 2
+SHAPES = {
+    "census-1990": (2_458_285, [2] * 19 + [4] * 19 + [5] * 15 + [6] * 14, 3),
+    "twitter": (140_707, [5] * 77, 2),
+    "vehicle": (98_528, [2] * 100, 3),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +119,11 @@ def load(name: str, folder: Path, seed: int = 0) -> Public:
     if name == "toy":
         frame = _toy()
         target = "z"
+    elif name.endswith(LIKE):
+        frame = like(*SHAPES[name.removesuffix(LIKE)])
+        target = "y"
     else:
-        (path,) = need(folder, FILES[name])
+        (path,) = need(folder, (FILES | NOT_AT_HAND)[name])
         frame, target = READERS[name](path)
     schema = Schema(
         columns=tuple(
@@ -185,6 +202,46 @@ def _credit(path: Path) -> tuple[pd.DataFrame, str]:
     return pd.read_csv(path).drop(columns="ID"), "default.payment.next.month"
 
 
+def _census_1990(path: Path) -> tuple[pd.DataFrame, str]:
+    """Levels are numbers already; years of service in three classes."""
+    return pd.read_csv(path).drop(columns="caseid").astype(np.int64), "dYrsserv"
+
+
+def _twitter(path: Path) -> tuple[pd.DataFrame, str]:
+    """Each attribute in fifths of its values (the paper: five bins), fewer where many
+    are equal; the class stands last.
+    """
+    frame = pd.read_csv(path)
+    *attributes, target = frame.columns
+    codes = {target: frame[target].astype(np.int64)}
+    for name in attributes:
+        cuts = np.unique(np.quantile(frame[name], (0.2, 0.4, 0.6, 0.8)))
+        codes[name] = np.searchsorted(cuts, frame[name])
+    return pd.DataFrame(codes)[frame.columns], target
+
+
+def _vehicle(path: Path) -> tuple[pd.DataFrame, str]:
+    """An attribute is whether it is above its median (the paper: binary)."""
+    held = np.load(path)
+    return _bits(held["X"] > np.median(held["X"], axis=0), held["y"].astype(int)), "y"
+
+
+def like(rows: int, levels: list[int], classes: int) -> pd.DataFrame:
+    """A generated table: a class and a hidden number of each person, on which every
+    column depends, on some more than on others.
+    """
+    rng = np.random.default_rng(0)
+    y = rng.integers(classes, size=rows)
+    hidden = rng.normal(size=rows) + y
+    columns = {}
+    for number, count in enumerate(levels):
+        share = rng.uniform(0, 0.9)
+        noisy = share * hidden + (1 - share) * rng.normal(size=rows)
+        cuts = np.quantile(noisy, np.sort(rng.uniform(0.05, 0.95, count - 1)))
+        columns[f"x{number}"] = np.searchsorted(cuts, noisy)
+    return pd.DataFrame(columns | {"y": y})
+
+
 READERS = {
     "adult": _adult,
     "a9a": _a9a,
@@ -192,6 +249,9 @@ READERS = {
     "har": _har,
     "census": _census,
     "credit": _credit,
+    "census-1990": _census_1990,
+    "twitter": _twitter,
+    "vehicle": _vehicle,
 }
 
 

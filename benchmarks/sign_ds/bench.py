@@ -75,6 +75,8 @@ TASKS = {
     "har": "logistic",
     "fmnist": "mlp",
     "fmnist-lenet": "lenet",
+    "emnist": "mlp",
+    "emnist-lenet": "lenet",
 }
 # scikit-learn's own 8 × 8 digits: for a quick look, needs no file
 TASKS["digits"] = "logistic"
@@ -83,6 +85,7 @@ FILES = {
     "usps": ("usps.npz",),
     "har": ("har.npz",),
     "fmnist": IMAGES["fashion_mnist"],
+    "emnist": ("emnist_bymerge_balanced.npz",),
 }
 
 
@@ -107,6 +110,11 @@ def load(task: str, folder: Path, seed: int) -> tuple[Population, Population, in
         y = held[0]["y"]
         tx = held[1]["X"] / 255
         ty = held[1]["y"]
+    elif name == "emnist":
+        (one,) = held
+        x = one["X"] / 255
+        flat = x if task.endswith("lenet") else x.reshape(len(x), -1)
+        return split(flat, one["y"], rng)
     else:
         (one,) = held
         x = one["X"] if name == "usps" else (one["X_int16"] * one["scale"] + 1) / 2
