@@ -10,6 +10,7 @@ were once measured before and after a change of the fit. No constant of a plan w
 chosen on these tables. What stands in the CSV is not measured again.
 """
 
+import argparse
 import os
 import platform
 import sys
@@ -147,9 +148,12 @@ def jobs() -> Iterator[dict[str, str]]:
 GRID = Grid(fields=FIELDS, key=("run",), order=by_text("run"))
 
 
+def parser() -> argparse.ArgumentParser:
+    return grid_options(__doc__, out=Path(__file__).parent / "plans.csv")
+
+
 def main() -> None:
-    out = Path(__file__).parent / "plans.csv"
-    args = grid_options(__doc__, out=out).parse_args()
+    args = parser().parse_args()
     GRID.run(measure, jobs(), args)
 
 
