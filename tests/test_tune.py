@@ -1,5 +1,6 @@
 """A choice among settings: its scores, its price, and who is refused."""
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,15 @@ from understudy.api.train import run_file as train_file
 from understudy.api.tune import PARTS, Shares, misplaced_parts, shares_of
 from understudy.data.schema import Categorical, Schema
 from understudy.data.table import Table
+from understudy.evidence.claims import (
+    EvidenceError,
+    ledger_witness,
+    require_witnessed,
+)
 from understudy.ground.errors import ConfigError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.runs.federation import Federation
 from understudy.runs.registry import protocol_named
 from understudy.runs.runfile import RunFile
@@ -162,6 +169,12 @@ def test_what_cannot_be_chosen_is_refused_before_anything_is_charged(
     assert not ledger_spend(held, "x")
 
 
+def test_a_budget_without_end_has_no_shares() -> None:
+    held = federation(Budget(math.inf, 0.0))
+    with pytest.raises(ConfigError, match="without end"):
+        us.train("gram", held, tune={"components": [1, 2]}, **QUICK)
+
+
 def test_a_ledger_with_too_little_left_is_not_charged_for_a_part() -> None:
     held = federation(Budget(1.0, 1e-6))
     us.train("gram", held, **QUICK)
@@ -194,6 +207,11 @@ def test_a_run_file_tunes_and_its_plan_says_the_price(tmp_path: Path) -> None:
     assert RunFile.load(out / "run.toml").tune == {"components": [1, 16]}
     assert result.privacy.epsilon() <= 4.0
     assert not result.privacy.rehearsal
+    with Ledger(tmp_path / "ledgers" / "x.ledger") as book:
+        witness = ledger_witness(book, result.run)
+    # candidates stand under names of their own
+    with pytest.raises(EvidenceError, match="no entry"):
+        require_witnessed("x", witness, result.privacy.to_dict(), "gram")
 
 
 def test_a_setting_stands_once_and_holders_elsewhere_do_not_tune(

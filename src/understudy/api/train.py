@@ -318,7 +318,7 @@ def _claim_folder(
     try:
         yield
     except (ConfigError, SchemaError):
-        if not (out / "checkpoint").exists():
+        if not any((out / name).exists() for name in ("checkpoint", "candidates")):
             (out / "run.toml").unlink()
         raise
 

@@ -23,8 +23,10 @@ holders, for those of all that a person may be with. The budgets of candidates a
 scores compose within the holder's own: by adding them up, or by the accountant where
 settings alone say what a candidate spends.
 Edges: a protocol whose people report themselves, a classifier, `private = false`,
-shared samples or a ledger with less left than the run may cost → ConfigError, nothing
-is charged. A run that is stopped goes on with the candidate that it stopped at.
+shared samples, a budget without end or a ledger with less left than the run may cost →
+ConfigError, nothing is charged. A run that is stopped goes on with the candidate that
+it stopped at. A candidate that a party refuses ends the run; what was trained before it
+stays paid.
 """
 
 import itertools
@@ -169,6 +171,11 @@ def shares_of(
     configs = [record.configured({**settings, **one}) for one in candidates]
     for config in configs:
         _require_central(record, config)
+    if any(budget.epsilon == math.inf for budget in budgets.values()):
+        raise ConfigError(
+            "tune: a budget without end has no shares.",
+            effect=Effect.NOTHING_READ_OR_CHARGED,
+        )
     config = configs[0]
     holders_of_person = 1
     if record.one_release or record.study is not None:
