@@ -46,8 +46,9 @@ _FEW = 4.0
 # seconds for a person and a cell of a block: of one holder, of two
 _COUNT = 3e-11
 _PRODUCT = 1e-9
-# likewise, for a person and a level under encryption (benchmarks/secure_product)
-_ENCRYPTED = 6e-7
+# likewise under encryption, for a person, a level and a dimension
+# (benchmarks/secure_product)
+_ENCRYPTED = 1.7e-10
 # bytes of memory for a cell of the joint matrix, and for one that is fitted
 _CELL = 60
 _FITTED_CELL = 210
@@ -90,10 +91,12 @@ def foreseen(study: Any, ahead: Measurements, forecast: Forecast) -> dict[str, A
             levels=_levels(layout.joint.columns, layout.buys),
         )
     widths = _widths(layout, people, pair)
+    encryption = 0.0
     if study.encrypted and people is not None:
-        _check_encrypted(study, widths, study.ring(people, ahead.record.noise).bits)
+        bits = study.ring(people, ahead.record.noise).bits
+        encryption = people * _encryption(study, widths, bits)
     too_fine = _too_fine(layout, people, first, pair)
-    takes, memory = _takes(study, widths, people)
+    takes, memory = _takes(study, widths, people, encryption)
     largest = max(max(each.values()) for each in noise)
     return {
         "stages": _stages(
@@ -375,13 +378,16 @@ def _warnings(
         )
 
 
-def _check_encrypted(study: Any, widths: Mapping[str, int], bits: int) -> None:
-    """Refuse levels, those that will be bought among them, whose products do not fit
-    under encryption.
+def _encryption(study: Any, widths: Mapping[str, int], bits: int) -> float:
+    """Seconds that encrypted products take for each person.
+    Edges: levels, those that will be bought among them, whose products do not fit →
+    ConfigError.
     """
     from understudy.protocols.joint.encrypted import rooms_of
 
-    rooms_of(Product.of_all(_group_widths(study.layout, widths)), bits)
+    rooms = rooms_of(Product.of_all(_group_widths(study.layout, widths)), bits)
+    work = sum(sum(room.widths) * room.dimension for room in rooms.values())
+    return work * _ENCRYPTED
 
 
 def _group_widths(layout: Layout, widths: Mapping[str, int]) -> list[int]:
@@ -389,7 +395,7 @@ def _group_widths(layout: Layout, widths: Mapping[str, int]) -> list[int]:
 
 
 def _takes(
-    study: Any, widths: Mapping[str, int], people: int | None
+    study: Any, widths: Mapping[str, int], people: int | None, encryption: float
 ) -> tuple[dict[str, float], float]:
     """Seconds by what they go into, and bytes."""
     config = study.config
@@ -405,9 +411,8 @@ def _takes(
         if study.union:
             takes["alignment"] *= _UNION
     across = sum(a * b for a, b in combinations(groups, 2))
-    if study.encrypted and n_people:
-        levels = sum(a + b for a, b in combinations(groups, 2))
-        takes["encryption"] = n_people * levels * _ENCRYPTED
+    if encryption:
+        takes["encryption"] = encryption
     within = sum(g**2 for g in groups)
     takes["counting"] = (
         n_people * (across * _PRODUCT + within * _COUNT)

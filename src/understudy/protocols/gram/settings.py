@@ -185,8 +185,8 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         "in a vertical partition, whose rows count: people whom all holders have, and "
         "who these "
         "are is disclosed to the holders; or, of two holders, all whom either has, and "
-        'nobody learns who is shared (with products = "dealt", but a server together '
-        "with a holder)",
+        "nobody learns who is shared if holders follow the protocol (with products = "
+        '"dealt", but a server together with a holder)',
     )
 
     @property

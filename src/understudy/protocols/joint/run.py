@@ -158,8 +158,8 @@ def disclosed(study: Study[Any], budgets: Mapping[str, Budget]) -> tuple[str, ..
     if study.union:
         limited = _limited(budgets.values())
         lines = [
-            'alignment = "union": nobody learns who is shared. Each party and the '
-            "server learn how many people",
+            'alignment = "union": nobody learns who is shared, if parties follow the '
+            "protocol. Each party and the server learn how many people",
             f"  the others have, and share, within ε: that takes {share} of ε and "
             f"{part} of δ, and {expected_made_up(limited):,} people or so are made up.",
         ]
