@@ -7,7 +7,7 @@ which knows its connection by the addresses of both ends.
 
 uvicorn's own `limit_concurrency` does not do this: it counts a silent connection as any
 other and answers 503 to everybody once all are taken, so that 1,100 connections of one
-stranger keep all members out. A proxy in front limits connections by itself, but a
+stranger keep all members out (`benchmarks/network/silent.csv`). A proxy in front limits connections by itself, but a
 service also has to stand without one.
 
 Guarantee: an address has at most `max_per_address` connections, all together
