@@ -7,8 +7,8 @@ which knows its connection by the addresses of both ends.
 
 uvicorn's own `limit_concurrency` does not do this: it counts a silent connection as any
 other and answers 503 to everybody once all are taken, so that 1,100 connections of one
-stranger keep all members out (`benchmarks/network/silent.csv`). A proxy in front limits connections by itself, but a
-service also has to stand without one.
+stranger keep all members out (`benchmarks/network/silent.csv`). A proxy in front limits
+connections by itself, but a service also has to stand without one.
 
 Guarantee: an address has at most `max_per_address` connections, all together
 `max_connections`; one that has not sent the head of a request within `hello` seconds,
