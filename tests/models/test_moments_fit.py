@@ -360,7 +360,7 @@ def test_the_memory_of_a_network_is_that_of_what_it_draws(people: list[float]) -
     centre = Centres(shares, means, torch.zeros(24), 1.0, 1.4)
     pooled = {"moments": second * shares.sum(), "moments_noise": torch.tensor(0.0)}
     network = fit_cells(frame, centre, directions(pooled, centre, frame), None)
-    found = memory(network, pooled, shares, means)
+    found = memory(network, pooled, shares, means, ["a", "b"])
     with torch.no_grad():
         z = torch.randn(40_000, network.latent, generator=RNG)
         drawn = network.raw(z).double().numpy()
@@ -369,6 +369,17 @@ def test_the_memory_of_a_network_is_that_of_what_it_draws(people: list[float]) -
     assert found.drawn == pytest.approx(lag.mean(), abs=0.01)
     assert found.released == pytest.approx(found.drawn, abs=1e-4)
     assert found.noise == 0
+    furthest = found.furthest
+    assert furthest is not None
+    assert furthest.drawn == pytest.approx(lag["ab".index(furthest.channel)], abs=0.01)
+
+
+def test_memory_names_the_channel_that_is_furthest_off() -> None:
+    one = Memory(released=0.5, noise=0.02, drawn=0.8, channel="heart")
+    found = Memory(released=0.7, noise=0.01, drawn=0.85, furthest=one).sentence
+    assert "heart: 0.80, and 0.50 ± 0.02" in found
+    hidden = Memory(released=0.7, noise=0.3, drawn=0.85, furthest=one).sentence
+    assert "heart" not in hidden
 
 
 def test_memory_says_what_noise_hides() -> None:

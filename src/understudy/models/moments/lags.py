@@ -23,6 +23,7 @@ Guarantee: reads released numbers alone, and is the same for the same numbers.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -172,11 +173,14 @@ def lag_1_noise(
 class Memory:
     """Lag 1 of series, the mean of all channels: what was released, the deviation of
     its noise, and what the network draws before its values are mapped to histograms.
+    `furthest` is the channel in which these two differ most, of several.
     """
 
     released: float
     noise: float
     drawn: float
+    furthest: "Memory | None" = None
+    channel: str = ""
 
     @property
     def sentence(self) -> str:
@@ -190,10 +194,21 @@ class Memory:
             return f"{of_drawn}; the release does not tell that of real ones."
         if self.noise > UNTOLD:
             return f"{of_drawn}; noise hides that of real ones (±{self.noise:.2f})."
-        deviation = f" ± {self.noise:.2g}" if self.noise else ""
-        return (
-            f"{of_drawn}; the release says {self.released:.2f}{deviation} of real ones."
+        mean = (
+            f"{of_drawn}; the release says {self.released:.2f}{self._deviation} of "
+            "real ones."
         )
+        one = self.furthest
+        if one is None:
+            return mean
+        return (
+            f"{mean} Furthest of the channels is {one.channel}: {one.drawn:.2f}, and "
+            f"{one.released:.2f}{one._deviation} by the release."
+        )
+
+    @property
+    def _deviation(self) -> str:
+        return f" ± {self.noise:.2g}" if self.noise else ""
 
 
 def memory(
@@ -201,10 +216,11 @@ def memory(
     pooled: Released,
     people: Tensor,
     means: Tensor,
+    names: Sequence[str] = (),
 ) -> Memory:
     """Of a release of second moments about the `means` (classes, features) of so many
-    `people` (classes,), and of the network fitted to it. Guarantee: reads released
-    numbers alone.
+    `people` (classes,), and of the network fitted to it; `names` of its channels.
+    Guarantee: reads released numbers alone.
     """
     frame = network.frame
     channels = frame.channels
@@ -214,10 +230,24 @@ def memory(
     released = pooled["moments"] / total + between
     drawn = _second_moments(network)
     noise = float(pooled["moments_noise"]) / total
+    of_released = lag_1(released, back, channels)
+    of_drawn = lag_1(drawn, back, channels)
+    deviation = lag_1_noise(released, back, channels, noise)
+    furthest = None
+    if len(names) > 1:
+        place = int((of_drawn - of_released).abs().argmax())
+        furthest = Memory(
+            released=float(of_released[place]),
+            # of the mean of so many channels whose noise is apart
+            noise=deviation * math.sqrt(channels),
+            drawn=float(of_drawn[place]),
+            channel=names[place],
+        )
     return Memory(
-        released=float(lag_1(released, back, channels).mean()),
-        noise=lag_1_noise(released, back, channels, noise),
-        drawn=float(lag_1(drawn, back, channels).mean()),
+        released=float(of_released.mean()),
+        noise=deviation,
+        drawn=float(of_drawn.mean()),
+        furthest=furthest,
     )
 
 

@@ -57,9 +57,9 @@ _FINE = 27_720  # divisible by every number up to 12
 # seconds of a step, and for each place in the order besides
 _STEP = 0.012
 _PLACE = 1.5e-4
-# of its steps a descent takes about so many with declared levels, and with bought ones;
-# measured: .2 to 1, and .1
-_STOPS = {False: 0.45, True: 0.15}
+# of its steps a descent takes about so many with declared levels, and with bought ones:
+# .2 to 1, and all of them (benchmarks/visits/unbinned.py and memory.py, 8,000 people)
+_STOPS = {False: 0.45, True: 1.0}
 _WIDTH = 40.0  # products of matrices for a step, at a width of UNIT; grows as the cube
 
 # a Gram matrix of the mixture, and its one-way tables
@@ -222,8 +222,7 @@ def seconds_of(
     bought: bool,
 ) -> float:
     """About how long a fit takes, by the levels of all columns and the most events of a
-    person. `bought`: levels are no finer than the noise, and the descent comes to its
-    end sooner.
+    person. `bought`: they are chosen by what was released.
     """
     of_products = unit_seconds() * _WIDTH * (width / UNIT) ** 3
     of_step = _STEP + _PLACE * longest + of_products

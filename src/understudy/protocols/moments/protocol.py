@@ -318,7 +318,11 @@ class Moments(Study[Callable[[], Iterable[ArrayRows]]]):
         card |= {"cells": network.cells, "histograms": matched}
         if self.frame.sides == 1 and self.frame.shape[0] > 1:
             card["expected"] = memory(
-                network, measurements["pooled"], centre.people, centre.means
+                network,
+                measurements["pooled"],
+                centre.people,
+                centre.means,
+                [channel.name for channel in self.schema.channels],
             ).sentence
         return GeneratorParts(network.eval(), self.schema, card), max(1, round(people))
 
