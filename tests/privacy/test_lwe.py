@@ -489,6 +489,14 @@ def test_what_the_zeros_tell_is_seldom_longer_than_it_is_priced_at() -> None:
     assert 0.1 < 2 * np.linalg.norm(hint) / (room.shift - person) < 0.5
 
 
+def test_levels_whose_messages_are_too_large_are_refused() -> None:
+    assert of_two(18, (2_500, 2_500)).dimension > 16_000
+    with pytest.raises(ConfigError, match="are the most"):
+        of_two(18, (4_000, 10))
+    with pytest.raises(ConfigError, match="are the most"):
+        of_two(18, (10, 4_000))
+
+
 def test_too_many_people_or_levels_are_refused() -> None:
     with pytest.raises(ConfigError, match="do not fit into 64 bits"):
         of_two(22, (2_000, 2_000))

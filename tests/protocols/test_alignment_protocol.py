@@ -321,6 +321,12 @@ def test_a_kept_state_brings_the_rows_back_but_not_to_another_table(tmp_path):
     shorter = holder("lab", [2, 5, 6], folder=tmp_path / "lab")
     with pytest.raises(ArtefactError, match=r"lab: .* 4 people.* 3"):
         shorter.answer(Return(round=3))
+    for change in ({"id": HELD["lab"][::-1]}, {"lab_row": [0, 1, 2, 2]}):
+        other = holder("lab", folder=tmp_path / "lab")
+        frame = other.table.frame.assign(**change)
+        other.table = read_table(frame, other.table.schema, name="lab")
+        with pytest.raises(ArtefactError, match="lab: the table has changed"):
+            other.answer(Return(round=3))
 
 
 # --------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ one with a probability of n²/2⁶⁵, and then the table is refused, never the 
 round.
 """
 
+import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,6 +89,16 @@ class Table:
         if self.schema.person is None:
             return np.arange(self.rows)
         return self.frame[self.schema.person].to_numpy()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes that tell these rows, in this order, from others; of a long table
+        the same for all.
+        """
+        if self.long:
+            return bytes(32)
+        rows = pd.util.hash_pandas_object(self.frame, index=False).to_numpy()
+        return hashlib.sha256(rows.tobytes()).digest()
 
     def batches(self) -> Iterator[pd.DataFrame]:
         """All rows, in order, in parts of which one is held at a time; here all at

@@ -122,6 +122,7 @@ MOST = 2.0**-40  # zCDP of one answer: ε moves by less than 2⁻¹² of itself
 # The most that counts may be off by, in deviations: the noise of a release for so many
 # people is wider by far than a count of 4.
 _WIDEST = 4.0
+MOST_BYTES = 1 << 29  # of one message: half of what a contract allows
 _BLOCK = 1 << 10  # rows of M at a time: 27 MB at d = 3,328
 _DRAWN = 20  # log2 of the largest noise that is drawn in one
 _ABOVE = 1 + 2.0**-30
@@ -154,7 +155,8 @@ class Room:
     """What fits into a word beside counts modulo 2^`bits`, of fewer than 2^(bits − 1)
     people, for A's columns and B's levels (`widths`).
 
-    Edges: no room for a flood that hides enough → ConfigError.
+    Edges: no room for a flood that hides enough, or messages above `MOST_BYTES` →
+    ConfigError.
     """
 
     bits: int
@@ -162,6 +164,15 @@ class Room:
     dimension: int
 
     def __post_init__(self) -> None:
+        # of an answer, or of a public key
+        largest = 8 * max(self.widths) * (self.dimension + max(self.widths))
+        if largest > MOST_BYTES:
+            raise ConfigError(
+                f"encrypted products of {max(self.widths):,} levels take messages of "
+                f"{largest >> 20:,} MiB, and {MOST_BYTES >> 20:,} are the most. Take "
+                "fewer levels, or dealt products.",
+                effect=Effect.NOTHING_CHARGED_OR_SENT,
+            )
         if self.spread > _WIDEST:
             own_width, other_width = self.widths
             raise ConfigError(

@@ -118,7 +118,8 @@ class AlignedParty(Party):
     where `settled`, a party is aligned no more, and other protocols begin anew.
     `watch`, where the holder sets it, hears how many ids of all parties' sets were
     masked here: sizes that all know.
-    Edges: ids that cannot be matched → OwnIdsError from the constructor, which names
+    Edges: a saved state of other rows → ArtefactError: places, and what hides rows, are
+    of those. Ids that cannot be matched → OwnIdsError from the constructor, which names
     one; of a long table when they are asked for, and answers name none. Too little left
     for the run → BudgetExceeded, or once the run begins.
     """
@@ -363,7 +364,12 @@ class AlignedParty(Party):
             if mask is None
             else {"salt": mask.salt, "key": mask.key, "waiting": self._waiting}
         )
-        held = {"people": self.table.rows, "mask": key, "rows": rows}
+        held = {
+            "people": self.table.rows,
+            "table": self.table.digest,
+            "mask": key,
+            "rows": rows,
+        }
         return super().state_dict() | {"alignment": held}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -373,6 +379,12 @@ class AlignedParty(Party):
             raise ArtefactError(
                 f"{self.name}: the saved state is about {held['people']:,} people, the "
                 f"table has {self.table.rows:,}.",
+                effect=Effect.NOTHING_COMPUTED_OR_SENT,
+            )
+        if held.get("table", self.table.digest) != self.table.digest:
+            raise ArtefactError(
+                f"{self.name}: the table has changed since the state was saved: go on "
+                "with the rows of then, or begin a new run.",
                 effect=Effect.NOTHING_COMPUTED_OR_SENT,
             )
         self._mask = self._rows = self._aligned = None
