@@ -22,9 +22,10 @@ joins them is our own.
 Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in one price,
 against the server, against any party, and against an outsider. Each party's ledger is
 charged that whole price; a person pays it once.
-Edges: the server deals the masks of products. So in a vertical partition it must not
-pool what it knows with a holder, unless products are "encrypted"; in a horizontal one
-it may, with up to `max_colluding` of them. docs/secure_products.md says who sees what.
+Edges: in a vertical partition products are of encrypted rows. With `products = "dealt"`
+the server deals masks, and must not pool what it knows with a holder; in a horizontal
+partition it may, with up to `max_colluding` of them. docs/secure_products.md says who
+sees what.
 """
 
 import math

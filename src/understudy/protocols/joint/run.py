@@ -80,7 +80,7 @@ def forecast(
 ) -> Forecast:
     """What a run with these settings will release, and under which noise, with so many
     `people`: in a horizontal partition those of all holders together, in a vertical one
-    those whom all share, or in the union.
+    those whom all share, or in the union (`Study.expected_shared` of them at both).
     Guarantee: made of settings, schemas, budgets and a stated number of people; no row
     is read. The noise is what both sides come to, by the same functions; of several
     holders the strictest budget decides.
