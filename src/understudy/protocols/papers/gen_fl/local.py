@@ -193,7 +193,7 @@ def local_models(
     )
     local = weights.expand(clients, -1).clone()
     for _ in range(descent.steps):
-        change = torch.zeros_like(local)
+        changes: list[Tensor] = []
         if rows is not None:
             x, y, mask = rows
             indices, included = (
@@ -204,9 +204,8 @@ def local_models(
             losses = _losses(
                 network, local, _gather_rows(x, indices), y.gather(1, indices), taps
             )
-            change += (1 - share) * _flat(
-                descent.real_sums(losses, taps, included, rng)
-            )
+            sums = _flat(descent.real_sums(losses, taps, included, rng))
+            changes.append(sums.mul_(1 - share))
         if synthetic is not None:
             x, y = synthetic
             indices = on_device(
@@ -216,8 +215,11 @@ def local_models(
             losses = _losses(
                 network, local, _gather_rows(x, indices), y.gather(1, indices), taps
             )
-            change += share * _flat(clipped_sums(losses, taps, clip_norm=math.inf))
-        local -= descent.learning_rate * change / descent.batch
+            sums = _flat(clipped_sums(losses, taps, clip_norm=math.inf))
+            changes.append(sums.mul_(share))
+        # in place: a change is as long as all clients' models
+        change = changes[0] if len(changes) == 1 else changes[0].add_(changes[1])
+        local -= change.mul_(descent.learning_rate).div_(descent.batch)
     return local - weights
 
 
