@@ -213,9 +213,9 @@ def test_a_run_with_noise_is_fitted_and_samples_people_of_every_kind(
     products: str,
 ) -> None:
     tables, schemas = held()
-    parties = LocalParties(all_parties(tables, schemas, budget=WIDE))
+    joint_parties = all_parties(tables, schemas, budget=WIDE)
     config = replace(UNION, private=True, products=products, **SMALL)
-    outcome = gram.train(config, parties, schemas)
+    outcome = gram.train(config, LocalParties(joint_parties), schemas)
     made = outcome.trained
     generator = Generator.from_parts(made)
     rows = generator.sample(400, seed=1)
@@ -240,6 +240,10 @@ def test_a_run_with_noise_is_fitted_and_samples_people_of_every_kind(
     words = " ".join(outcome.privacy.outside)
     assert "intersection" not in words
     assert "departs from the protocol" in words
+    # places are also those of people who were made up
+    assert [party.people for party in outcome.privacy.parties] == [None, None]
+    terms = [party.price_terms() for party in joint_parties.values()]
+    assert [term and term.people for term in terms] == [None, None]
 
 
 def test_what_is_drawn_is_saved_and_read_again(tmp_path: Any) -> None:

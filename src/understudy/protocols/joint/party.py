@@ -157,7 +157,8 @@ class JointParty(Party):
 
     @property
     def stated_people(self) -> int | None:
-        return self._people
+        """None in a union, whose places are also those of people who were made up."""
+        return None if self.study.union else self._people
 
     # Before anything leaves
 
@@ -196,7 +197,7 @@ class JointParty(Party):
         self.pair = KeyPair(self.rng.bytes(32) if self.rng.seeded else None)
         return said.Begun(
             people=Public(
-                self.stated_people,
+                people,
                 "the size of the intersection, outside ε, or the padded length of a "
                 "union, within ε; in a horizontal partition the number stays here",
             ),

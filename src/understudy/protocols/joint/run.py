@@ -271,7 +271,8 @@ def statement(measurements: Measurements, parties: Parties) -> PrivacyStatement:
     parts = tuple(
         PartyPrivacy.stated(
             name,
-            info,
+            # of a union the number is one of places, made-up people's included
+            {**info, "people": None} if study.union else info,
             paid.get(name, gone),
             rounds=max(1, releases),
             uses_of_rounds=tuple(spends),
