@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from understudy.api.train import train
 from understudy.data.column import Binned, Integer, Real
 from understudy.data.encoding.codec import MOST_INNER, Levels
 from understudy.data.schema import Schema
@@ -18,7 +19,9 @@ from understudy.ground.errors import SchemaError
 from understudy.models.tables.narrow_columns import narrow_law
 from understudy.models.tables.spikes import chosen_spikes, named_spikes
 from understudy.models.tables.trees import TreesRead, runs_of
+from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.gram.layout import Layout
+from understudy.runs.federation import Federation
 
 PEOPLE = 10_000
 RNG = np.random.default_rng(3)
@@ -174,6 +177,21 @@ def test_questions_see_the_law_that_is_drawn_from() -> None:
     people = levels[pieces.level] * pieces.share
     below = people[pieces.edges[:-1] < cut].sum() / people.sum()
     assert abs(below - (drawn(narrow, values) < cut).mean()) < 0.02
+
+
+def test_a_mean_and_its_interval_are_of_the_law() -> None:
+    _, values = NARROW["ids"]
+    frame = pd.DataFrame({"x": values, "y": values % 2})
+    schema = Schema(columns=(WHOLE, Integer(name="y", low=0, high=1)))
+    held = Federation.rehearsal(
+        {"one": frame}, {"one": schema}, budget=Budget(2.0, 1e-6), seed=0
+    )
+    made = train("gram", held, components=2, steps=1, seed=0).generator
+    assert made.levels.inner
+    found = made.figures("x").set_index("figure").loc["mean of x"]
+    assert abs(found["released"] - values.mean()) < 0.05 * np.ptp(values)
+    assert found["low"] < values.mean() < found["high"]
+    assert found["high"] - found["low"] < 3 * np.ptp(values)
 
 
 def test_a_law_is_kept_with_its_levels_and_others_are_refused() -> None:

@@ -44,6 +44,7 @@ from understudy.answers.question import Box, Levels
 from understudy.answers.release import Noisy, Numbers, TableRelease, Z
 from understudy.answers.tails import Mixture, level_means
 from understudy.data.column import Categorical, Column, Integer, Real
+from understudy.data.encoding.codec import Levels as BoughtLevels
 from understudy.data.encoding.values import Pieced
 
 _CLEAR = 3.0
@@ -324,6 +325,9 @@ def _mean_figure(
     )
     if math.isnan(figure.released):
         return figure
+    bought = release.levels
+    if isinstance(bought, BoughtLevels) and position in bought.inner:
+        return _narrow_mean(figure, bought.inner[position])
     level = np.ones(len(released.counts), dtype=np.bool_)
     level[list(means.tails)] = False
     total = float(released.counts.sum())
@@ -354,6 +358,22 @@ def _mean_figure(
     )
 
 
+def _narrow_mean(figure: Figure, law: Numbers) -> Figure:
+    """The mean of a narrow column, by its law within its cells, whose noise is not
+    known further than to both ends.
+    """
+    numbers, below = law.T
+    middle = np.diff(below) @ (numbers[1:] + numbers[:-1]) / 2
+    low, high = numbers[[0, -1]].tolist()
+    return replace(
+        figure,
+        released=float(middle),
+        sd=(high - low) / (2 * Z),
+        low=low,
+        high=high,
+    )
+
+
 def quantile_figure(
     name: str,
     q: float,
@@ -367,8 +387,9 @@ def quantile_figure(
     that the noise leaves possible.
     """
     pieces = levels.pieces(position)
-    low, high = bounds(pieces)
-    level = pieces.level[: pieces.there]
+    cells = levels.cells(position)
+    low, high = bounds(cells)
+    level = cells.level[: cells.there]
     lowest = np.full(len(fit), np.inf)
     highest = np.full(len(fit), -np.inf)
     np.minimum.at(lowest, level, low)
@@ -379,9 +400,8 @@ def quantile_figure(
         heap = np.maximum.accumulate(np.cumsum(counts[order]).clip(0, counts.sum()))
         rising = np.empty(len(order))
         rising[order] = np.diff(heap, prepend=0.0) / heap[-1]
-        return float(
-            quantile_of(pieces, rising[level] * pieces.share[: pieces.there], q)
-        )
+        of_pieces = rising[pieces.level[: pieces.there]]
+        return float(quantile_of(pieces, of_pieces * pieces.share[: pieces.there], q))
 
     fitted = value(fit) if fit.sum() > 0 else math.nan
     if isinstance(released, str):

@@ -251,7 +251,7 @@ class _Column:
         nodes: Nodes,
     ) -> "_Column":
         begin, _, counted = nodes
-        pieces = release.levels.pieces(position)
+        pieces = release.levels.cells(position)
         low, high = number_bounds(pieces)
         bound = float(low[0]), float(high[-1])
         # a column that was found on one side of zero is taken to stay there

@@ -123,6 +123,9 @@ class Codec:
         """The levels of column `j`, cut at these places besides."""
         return cut(self.schema.columns[j], cuts)
 
+    def cells(self, j: int) -> Pieces:
+        return self.pieces(j)
+
     def labels(self, j: int) -> list[Any]:
         return labels_of(self.schema.columns[j])
 
@@ -479,10 +482,19 @@ class Levels:
 
     def pieces(self, j: int, cuts: Iterable[float] = ()) -> Pieces:
         """The fine cells of column `j`, cut at these places besides, each with its
-        share of its level.
+        share of its level; those of a narrow column by its law.
         """
         is_narrow = j in self.inner
         fine = self._inner_pieces(j, cuts) if is_narrow else self.fine.pieces(j, cuts)
+        return self._in_levels(j, fine)
+
+    def cells(self, j: int) -> Pieces:
+        """The fine cells of column `j` as they are counted, each with its share of its
+        level.
+        """
+        return self._in_levels(j, self.fine.pieces(j))
+
+    def _in_levels(self, j: int, fine: Pieces) -> Pieces:
         return replace(
             fine,
             level=self.groups[j][fine.level],
