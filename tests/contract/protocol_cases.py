@@ -819,6 +819,13 @@ CASES = [
         whole_price_at_begin=True,
     ),
     Case(
+        "Visits, columns, encrypted products",
+        "visits",
+        CHAINS | {"chunk": 16, "products": "encrypted"},
+        lambda: beside_visits(30, cut="draw"),
+        whole_price_at_begin=True,
+    ),
+    Case(
         "Visits, a grid, events that are drawn",
         "visits",
         CHAINS | {"chunk": 16},

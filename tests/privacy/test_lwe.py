@@ -86,6 +86,36 @@ def test_more_people_than_a_block_of_the_matrix_are_counted_exactly() -> None:
     assert (counts(x, y, Room(14, (3, 2), TINY)) == expected).all()
 
 
+def test_products_of_whole_numbers_are_exact_but_for_carries() -> None:
+    rng = np.random.default_rng(5)
+    x, y = (rng.integers(-150, 150, (300, columns)) for columns in (3, 2))
+    room = Room(26, (3, 2), TINY, 150 * math.sqrt(2), 150**2)
+    a = encryptor(room)
+    b = Adder(PUBLIC, {"a": room})
+    b.add(b"0", {"a": a.encrypt(b"0", x)}, y)
+    answer, share = b.answer("a", a.public_key(), SecureRng.from_seed(1))
+    total = (a.share(answer, room) + share).astype(np.int64)
+    off = (total - x.T @ y + 2**25) % 2**26 - 2**25
+    assert abs(off).max() < 6 * max(1.0, room.spread)
+
+
+@pytest.mark.parametrize("length", [1.0, 50.0, 400.0])
+def test_longer_rows_are_hidden_by_wider_floods_at_the_same_price(
+    length: float,
+) -> None:
+    room = Room(20, (30, 40), 3072, length, 400)
+    person = 19 * math.sqrt(30) * length
+    assert room.shift - Room(20, (30, 40), 3072, 1e-9, 400).shift == pytest.approx(
+        person, rel=1e-3
+    )
+    t = 128 * math.log(2)
+    each = 30 + 2 * math.sqrt(30 * t) + 2 * t
+    sums = lwe.ERROR * length * math.sqrt(room.holds * each)
+    assert room.hint == pytest.approx(room.shift - person + 2 * sums, rel=1e-3)
+    assert room.rho <= lwe.MOST
+    assert (room.holds + 1) * 400 >= 2**19 > room.holds * 400
+
+
 def test_the_dimension_is_one_that_the_standard_calls_secure() -> None:
     assert lwe.least_dimension(64) == 2421
     assert lwe.least_dimension(54) == 2048
@@ -524,9 +554,9 @@ def test_messages_of_another_size_are_refused() -> None:
     assert (b.state_dict()["a"] == before).all()
     with pytest.raises(MessageError, match="a public key was due"):
         b.answer("a", a.public_key()[:-1], SecureRng())
-    with pytest.raises(MessageError, match="of 0/1 were due"):
+    with pytest.raises(MessageError, match="of whole numbers were due"):
         encryptor(room).encrypt(b"0", y)
-    with pytest.raises(MessageError, match="0/1 were due"):
+    with pytest.raises(MessageError, match="whole numbers were due"):
         encryptor(room).encrypt(b"0", x.astype(np.uint64))
 
 

@@ -25,7 +25,10 @@ from understudy.ground.errors import (
     SchemaError,
 )
 from understudy.models.visits.fit import VisitTables
+from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.secure import lwe
+from understudy.privacy.secure.moments import moments_event
 from understudy.protocols.core.alignment import align_people
 from understudy.protocols.core.base import Ask
 from understudy.protocols.joint.messages import Agree, Release, Swap
@@ -137,6 +140,50 @@ def test_a_person_pays_once_for_all_holders_together() -> None:
 
 
 @pytest.mark.long
+def test_encrypted_products_are_the_same_tables_but_for_a_hundredth_of_a_person() -> (
+    None
+):
+    fed = three(AMPLE, most_events=3)
+    config = visits.Config(**SMALL, private=False, products="encrypted")
+    found = released(fed, config)
+    exact = joint(most_events=3)
+    off = [
+        float((found.tables[block] - table).abs().max())
+        for block, table in exact.tables.items()
+    ]
+    assert max(off) < 0.05
+
+
+def test_encrypted_products_are_paid_for_before_tables_and_need_no_dealer() -> None:
+    fed = three()
+    config = visits.Config(**SMALL, products="encrypted")
+    parties = LocalParties(fed.parties("visits", run="r", config=config))
+    found = measured(parties, fed.schemas, config)
+    study = visits.VisitStudy(config, fed.schemas)
+    assert not any("deals" in text for text in study.composition()["unguarded"])
+    (noise,) = found.record.noise
+    for holder in fed.holders.values():
+        answers, tables = charged(holder)
+        assert "sums of encrypted rows" in answers.description
+        assert "tables of people" in tables.description
+        spent = holder.ledger.spend(run="r")
+        assert spent.pop(moments_event(noise)) == 1
+        ((event, count),) = spent.items()
+        # three pairs of holders
+        assert count / (2 * event.noise_multiplier**2) <= 3 * lwe.MOST
+        spent = holder.ledger.spend(run="r")
+        assert epsilon(spent, USUAL.delta) <= USUAL.epsilon
+
+
+def test_more_people_than_fit_under_encryption_are_refused_in_the_plan() -> None:
+    _, schemas = beside_visits()
+    budgets = dict.fromkeys(schemas, Budget(1.0, 1e-6))
+    config = visits.Config(**SMALL, products="encrypted")
+    assert visits.forecast(config, schemas, budgets, 100_000).people == 100_000
+    with pytest.raises(ConfigError, match="do not fit into 64 bits"):
+        visits.forecast(config, schemas, budgets, 10_000_000)
+
+
 def test_what_goes_together_across_holders_is_learned() -> None:
     """Income at the bank goes with smoking, which the clinic knows, and so with the
     severity of visits.

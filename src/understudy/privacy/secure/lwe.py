@@ -44,11 +44,11 @@ take A to see L + F itself:
 
  1. Replace L + F by Σe + F: what L holds of r and e′ shifts Gaussian noise by some h.
  2. Nothing else holds r or e′ now: under LWE u is uniform, whoever was added up.
- 3. Σe loses or gains e_i at each level of the person: a shift of at most
-    6σ·√a·√(levels of a person).
+ 3. Σe loses or gains e_i at each level of the person, as often as its row y at B says:
+    a shift of at most 6σ·√a·‖y‖. Of 0/1 ‖y‖ is the root of the person's levels.
  4. Back through 2 and 1 for the other table.
 
-So A's view is that of Gaussian noise shifted by 2‖h‖ + 6σ√(a·levels) in L2, and costs
+So A's view is that of Gaussian noise shifted by 2‖h‖ + 6σ√a·‖y‖ in L2, and costs
 that (`Room.event`): it is charged, not argued away. *h is short.* (1 + 2 cosh t)/3 ≤
 e^(t²/3), and a number even in −4 to 4 is z + 3z′ of two that are even in −1 to 1;
 discrete Gaussian errors have a moment generating function of at most e^(σ²t²/2) (cut
@@ -63,9 +63,9 @@ words, so that a simulator draws them. κ follows from w, F and L + F′: take B
 F′ itself, replace it by F′, then C and K by uniform words; nothing but the released
 counts holds X now; and back. So it costs no more than Gaussian noise shifted by 2‖L‖,
 where ‖L‖ ≤ ‖h‖ + ‖Σe‖, and by Hsu, Kakade and Zhang ("A tail inequality for quadratic
-forms of subgaussian random vectors", 2012) ‖Σe‖² ≤ σ²·people·b·(a + 2√(a·t) + 2t) but
-for once in e^t = 2¹²⁸: the a columns of E are independent, and of one column the
-covariance of b sums has a trace of at most σ²·people·b.
+forms of subgaussian random vectors", 2012) ‖Σe‖² ≤ σ²·people·‖y‖²·(a + 2√(a·t) + 2t)
+but for once in e^t = 2¹²⁸: the a columns of E are independent, and of one column the
+covariance of b sums has a trace of at most σ²·people·‖y‖².
 
 *A flood* is put together of noise that can be drawn: for g, h discrete Gaussians of
 scale s and 4·2^k, 2^k·g + h is one of variance 4^k·s² + 16·4^k but for a factor of 1 ±
@@ -106,6 +106,7 @@ from understudy.privacy.secure.ring import Bits, Ring, Words
 Small = NDArray[np.int8]
 
 WORDS = Ring(64)  # q
+WHOLE = (np.dtype(np.bool_), np.dtype(np.int64))
 # Dimension: the most bits of q. HomomorphicEncryption.org, "Homomorphic encryption
 # standard" (2018), Table 1: 128 bits, classical, ternary secret, errors of 3.2.
 STANDARD = {1024: 27, 2048: 54, 4096: 109, 8192: 218}
@@ -162,6 +163,11 @@ class Room:
     bits: int
     widths: tuple[int, int]
     dimension: int
+    # of B's rows, at most, in L2: of 0/1 it is the root of their levels
+    length: float = 0.0
+    parts: int = (
+        1  # of a sum are one person: whole numbers below 2¹⁰ multiply to so many
+    )
 
     def __post_init__(self) -> None:
         # of an answer, or of a public key
@@ -173,7 +179,7 @@ class Room:
                 "fewer levels, or dealt products.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        if self.spread > _WIDEST:
+        if self.spread > _WIDEST * self.parts:
             own_width, other_width = self.widths
             raise ConfigError(
                 f"encrypted products of {own_width:,} and {other_width:,} levels with "
@@ -197,7 +203,7 @@ class Room:
         """
         floods = 4.0**self.flood + 4.0**self.own_flood
         zeros = 2 * _SECRET_VARIANCE * self.dimension + 1
-        errors = ERROR**2 * (self.holds + zeros)
+        errors = ERROR**2 * (self.holds * self.parts + zeros)
         wide = math.sqrt(floods + errors) * _ABOVE / self.step
         return math.sqrt(wide**2 + wide)
 
@@ -213,21 +219,26 @@ class Room:
 
     @property
     def shift(self) -> float:
-        """2‖h‖ + 6σ√(a·levels), in L2: a person has each level at most once."""
-        own_width, other_width = self.widths
-        return (2 * self._zeros + CUT * math.sqrt(own_width * other_width)) * _ABOVE
+        """2‖h‖ + 6σ√a·‖y‖, in L2, for a person's row y at B."""
+        own_width, _ = self.widths
+        person = CUT * math.sqrt(own_width) * self._length
+        return (2 * self._zeros + person) * _ABOVE
 
     @property
     def hint(self) -> float:
         """2‖L‖, in L2."""
-        own_width, other_width = self.widths
+        own_width, _ = self.widths
         t = _RARE * math.log(2)
         factor = own_width + 2 * math.sqrt(own_width * t) + 2 * t
         return (
             2
-            * (self._zeros + ERROR * math.sqrt(self.holds * other_width * factor))
+            * (self._zeros + ERROR * self._length * math.sqrt(self.holds * factor))
             * _ABOVE
         )
+
+    @property
+    def _length(self) -> float:
+        return self.length or math.sqrt(self.widths[1])
 
     @property
     def _zeros(self) -> float:
@@ -258,7 +269,7 @@ class Room:
     @property
     def holds(self) -> int:
         """The most people."""
-        return (1 << (self.bits - 1)) - 1
+        return ((1 << (self.bits - 1)) - 1) // self.parts
 
 
 def _flood_for(shift: float) -> int:
@@ -306,12 +317,12 @@ class Encryptor:
         errors = self._drawn(draw_errors, b"public key", most=most)
         return self._times(_zeros(self._public), self.dimension) + WORDS.words(errors)
 
-    def encrypt(self, place: bytes, rows: Bits) -> Words:
+    def encrypt(self, place: bytes, rows: Bits | NDArray[np.int64]) -> Words:
         """C = M·S + E + Δ·X for the rows at this place: (n, a)."""
-        if rows.dtype != np.bool_ or rows.ndim != 2 or rows.shape[1] != self.width:
+        if rows.dtype not in WHOLE or rows.ndim != 2 or rows.shape[1] != self.width:
             raise MessageError(
-                f"rows of {self.width} columns of 0/1 were due, not {rows.shape} of "
-                f"{rows.dtype}.",
+                f"rows of {self.width} columns of whole numbers were due, not "
+                f"{rows.shape} of {rows.dtype}.",
                 effect=Effect.NOTHING_SENT,
             )
         if place in self._places:
@@ -320,7 +331,7 @@ class Encryptor:
         words = self._times(_rows(self._public, place), len(rows))
         errors = draw_errors(_derived(self._secret, b"rows " + place), rows.shape)
         words += WORDS.words(errors)
-        words += rows * np.uint64(2 ** (64 - self.bits))
+        words += WORDS.words(rows) * np.uint64(2 ** (64 - self.bits))
         return words
 
     def share(self, data: bytes, room: Room) -> Words:
@@ -380,8 +391,12 @@ class Adder:
             for name, room in rooms.items()
         }
 
-    def add(self, place: bytes, sent: Mapping[str, Words], rows: Bits) -> None:
-        """Add up the words of these people, by sender, over each of their levels."""
+    def add(
+        self, place: bytes, sent: Mapping[str, Words], rows: Bits | NDArray[np.int64]
+    ) -> None:
+        """Add up the words of these people, by sender, over each of their levels: as
+        often as their rows say.
+        """
         for name, words in sent.items():
             own_width, other_width = self.rooms[name].widths
             if words.shape != (len(rows), own_width) or rows.shape[1:] != (
@@ -503,7 +518,7 @@ def _matrix(seed: bytes, rows: int, dimension: int) -> Iterator[tuple[slice, Wor
 
 
 # Products modulo 2⁶⁴ with numbers of −4 to 4: halves of 32 bits are doubles, whose sums
-# are exact up to 2¹⁸ terms
+# are exact up to 2¹⁸ terms; and up to `_BLOCK` terms with numbers below 2¹⁰
 
 
 def _right(words: Words, small: Small) -> Words:
@@ -513,7 +528,7 @@ def _right(words: Words, small: Small) -> Words:
     return _joined(low @ factor, high @ factor)
 
 
-def _left_product(small: Small | Bits, words: Words) -> Words:
+def _left_product(small: Small | Bits | NDArray[np.int64], words: Words) -> Words:
     """(m, n), (n, k) → (m, k)."""
     total = np.zeros((len(small), words.shape[1]), dtype=WORDS.dtype)
     for start in range(0, len(words), _BLOCK):

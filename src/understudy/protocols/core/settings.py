@@ -11,6 +11,7 @@ from understudy.ground.settings import (
     WHOLE,
     Declared,
     Takes,
+    choice,
     setting,
 )
 
@@ -46,6 +47,16 @@ def private() -> bool:
 
 def target() -> str | None:
     return setting(None, COLUMN, "the column to predict from the others")
+
+
+def products(default: str) -> str:
+    return setting(
+        default,
+        choice("dealt", "encrypted"),
+        "how counts of columns at two holders are made: of encrypted rows, where a "
+        "server with a holder cannot read the others' rows if holders follow the "
+        "protocol, or, in less time, of rows under masks that the server deals",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

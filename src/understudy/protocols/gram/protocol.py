@@ -311,8 +311,8 @@ class Gram(Study[TableRows]):
         """One for every two groups, and for tables of their columns."""
         return math.comb(len(self.grid.groups), 2) * (1 + self.second)
 
-    def check_bits(self, bits: int) -> None:
-        super().check_bits(bits)
+    def check_bits(self, bits: int, noise: Sequence[float]) -> None:
+        super().check_bits(bits, noise)
         if self.encrypted and not self.layout.buys:
             from understudy.protocols.joint.encrypted import rooms_of
 

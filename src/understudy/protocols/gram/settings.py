@@ -171,13 +171,7 @@ class Config(PairsOfAll, usual.OverRows, usual.OverColumns):
         "(`data/rules.py`)",
     )
 
-    products: str = setting(
-        "encrypted",
-        choice("dealt", "encrypted"),
-        "how counts of columns at two holders are made: of encrypted rows, where a "
-        "server with a holder cannot read the others' rows if holders follow the "
-        "protocol, or, in less time, of rows under masks that the server deals",
-    )
+    products: str = usual.products("encrypted")
 
     alignment: str = setting(
         "intersection",

@@ -41,7 +41,7 @@ from understudy.privacy.secure.lwe import (
     Room,
     dimension_for,
 )
-from understudy.privacy.secure.ring import Bits, Ring
+from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import Channel, fingerprint
 from understudy.protocols.core import Parties, Public
 from understudy.protocols.joint.messages import Agree, Swap, Swapped
@@ -73,7 +73,14 @@ def rooms_of(product: Product, bits: int) -> dict[Groups, Room]:
     told = max([*levels.values(), *(widths[g] for g in levels)], default=0)
     dimension = dimension_for(bits, told)
     return {
-        (g, h): Room(bits, (widths[g], widths[h]), dimension) for g, h in product.pairs
+        (g, h): Room(
+            bits,
+            (widths[g], widths[h]),
+            dimension,
+            product.lengths.get(h, 0.0),
+            product.parts,
+        )
+        for g, h in product.pairs
     }
 
 
@@ -125,7 +132,7 @@ class EncryptedProducts:
     event: DpEvent  # of all answers of the stage, to anybody
     secret: bytes
     public: bytes
-    rows: Callable[[int, int], Bits]
+    rows: Callable[[int, int], NDArray[Any]]
     turns: Sequence[Turn]
     swapped: int = 0  # turns
     encryptor: Encryptor | None = None
@@ -322,14 +329,14 @@ def encrypted_products_of(
     common_context = cut_as(fingerprint(agree.keys), agree.bits, agree.chunk) + about
     own_context = common_context + cut_as(agree.cells)
 
-    def rows(start: int, stop: int) -> Bits:
-        bits = vectors(start, stop)
-        if bits.dtype != np.bool_:
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        numbers = vectors(start, stop)
+        if numbers.dtype != np.bool_ and not product.lengths:
             raise MessageError(
-                f"{name}: rows of 0/1 alone can be encrypted.",
+                f"{name}: rows of {numbers.dtype} are not those that were priced.",
                 effect=Effect.NOTHING_CHARGED_OR_SENT,
             )
-        return bits
+        return numbers
 
     met = {peer for one in turns for peer in one.peers}
     return EncryptedProducts(

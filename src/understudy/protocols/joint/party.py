@@ -251,7 +251,7 @@ class JointParty(Party):
             self.study.check_noise(ask.noise, len(ask.keys))
             self.study.pricing.check_parties(len(ask.keys))
             whole(chunk=ask.chunk)
-            self.study.check_bits(ask.bits)
+            self.study.check_bits(ask.bits, ask.noise)
         if self.begun is None or self.pair is None:
             raise self.unexpected(ask)
         self._drawn_by = hmac.digest(

@@ -103,7 +103,7 @@ def forecast(
     noise = [max(each) for each in zip(*needed, strict=True)]
     study.check_noise(noise, len(schemas))
     if study.encrypted and places is not None:
-        study.check_bits(study.ring(places, noise).bits)
+        study.check_bits(study.ring(places, noise).bits, noise)
     spend = sum(map(pricing.spend, range(len(noise)), noise), Counter(study.answers))
     spend += Counter(study.lengths(budgets.values()))
     once = study.grid.partition != "rows" or pricing.moves > 1

@@ -29,7 +29,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -71,6 +71,10 @@ class Product:
 
     widths: Mapping[int, int]
     pairs: tuple[Groups, ...]  # the lower group first
+    # of vectors that are not 0/1: how long each group's are at most, in L2, and what a
+    # person has in a sum of products, whole parts
+    lengths: Mapping[int, float] = field(default_factory=dict)
+    parts: int = 1
 
     @classmethod
     def of_all(cls, widths: Sequence[int]) -> "Product":
@@ -271,8 +275,10 @@ class Study(ABC, Generic[R]):
 
         return [dearest_answer()] * self.max_answers
 
-    def check_bits(self, bits: int) -> None:
-        """Refuse word sizes that a product cannot have: dealt masks need 32 or 64."""
+    def check_bits(self, bits: int, noise: Sequence[float]) -> None:
+        """Refuse word sizes that products, under this noise, cannot have: dealt masks
+        need 32 or 64.
+        """
         Ring(bits)
         if not self.encrypted and bits not in (32, 64):
             raise MessageError(

@@ -129,6 +129,11 @@ class Split:
         title = self.layout.titles[self.events.index(group)]
         return f"{kind} {title}".rstrip(), columns[a] if kind == "across" else a, b
 
+    def n_columns(self, group: int) -> int:
+        """How many columns of people and of events the group has."""
+        layout = self.own(group)
+        return len(layout.people) + len(layout.events)
+
     def width(self, group: int) -> int:
         layout = self.own(group)
         return sum(layout.people) + sum(layout.events)

@@ -31,7 +31,7 @@ of the holders. Edges: levels and bounds are those of the schema; how many event
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -49,6 +49,8 @@ from understudy.data.visits.counts import MOST_CELLS, Block, person_vectors
 from understudy.ground.errors import ConfigError, Effect, SchemaError
 from understudy.ground.settings import POSITIVE, WHOLE, setting
 from understudy.models.tables.trees import Trees, named_runs
+from understudy.privacy.secure.moments import LARGEST
+from understudy.privacy.secure.ring import Ring
 from understudy.protocols.core import settings as usual
 from understudy.protocols.core.settings import RULES
 from understudy.protocols.joint import run
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
 # What a person weighs in a table, in whole parts: the finest whose noise can be drawn.
 # Divisible by many numbers; where tables are products, squares of such.
 UNITS = (27_720, 5_040, 2_520, 840, 360, 120, 60, 24, 12, 6, 2, 1)
+_FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 ROOTS = (180, 120, 84, 60, 36, 24, 12, 6, 4, 2, 1)
 
 
@@ -107,6 +110,7 @@ class Config(usual.OverRows, usual.OverColumns):
         "schemas, where columns are split",
     )
     device: str = usual.device()
+    products: str = usual.products("dealt")
 
 
 @dataclass(frozen=True)
@@ -153,11 +157,15 @@ class VisitMarginals(Multiplied[VisitRows]):
     @property
     def product(self) -> Product | None:
         groups = range(len(self.split.grid.groups))
-        return (
-            Product.of_all([*map(self.split.width, groups)])
-            if len(groups) > 1
-            else None
-        )
+        if len(groups) < 2:
+            return None
+        # a person's numbers in a column are none below 0, and add up to the root
+        root = math.isqrt(self.unit)
+        lengths = {
+            group: root * math.sqrt(self.split.n_columns(group)) for group in groups
+        }
+        product = Product.of_all([*map(self.split.width, groups)])
+        return replace(product, lengths=lengths, parts=self.unit)
 
     def count(self, rows: VisitRows) -> dict[str, Tensor]:
         counts = count_visits(
@@ -219,7 +227,12 @@ class VisitStudy(Study[VisitRows]):
 
     family: ClassVar = "visits"
     settings: ClassVar = Config
-    settled: ClassVar = ("max_colluding", "max_holders_per_person", "private")
+    settled: ClassVar = (
+        "max_colluding",
+        "max_holders_per_person",
+        "private",
+        "products",
+    )
     any_kind: ClassVar = True
     lasting: ClassVar = ("fine",)
 
@@ -284,6 +297,28 @@ class VisitStudy(Study[VisitRows]):
             self.config.max_holders_per_person,
             shares,
         )
+
+    @property
+    def max_answers(self) -> int:
+        """One for every two groups."""
+        return math.comb(len(self.grid.groups), 2)
+
+    def ring(self, people: int | None, noise: Sequence[float]) -> Ring:
+        if not self.encrypted or people is None:
+            return super().ring(people, noise)
+        most = self.tables(noise[-1], self.widest, {}).unit
+        alone = [columns for columns in (self.public, self.bought) if columns]
+        for columns, own_noise in zip(alone, noise[:-1], strict=True):
+            most = max(most, self.cells(own_noise, columns, self.widest).unit)
+        return Ring.least(people * most + len(self.schemas) * _FAR * LARGEST)
+
+    def check_bits(self, bits: int, noise: Sequence[float]) -> None:
+        super().check_bits(bits, noise)
+        product = self.tables(noise[-1], self.widest, {}).product
+        if self.encrypted and product is not None:
+            from understudy.protocols.joint.encrypted import rooms_of
+
+            rooms_of(product, bits)
 
     def rows(self, holding: Holding) -> VisitRows:
         """Where events are drawn, the same ones in one session: others under the same
