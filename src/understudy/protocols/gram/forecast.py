@@ -46,9 +46,6 @@ _FEW = 4.0
 # seconds for a person and a cell of a block: of one holder, of two
 _COUNT = 3e-11
 _PRODUCT = 1e-9
-# likewise under encryption, for a person, a level and a dimension
-# (benchmarks/secure_product)
-_ENCRYPTED = 1.7e-10
 # bytes of memory for a cell of the joint matrix, and for one that is fitted
 _CELL = 60
 _FITTED_CELL = 210
@@ -93,8 +90,12 @@ def foreseen(study: Any, ahead: Measurements, forecast: Forecast) -> dict[str, A
     widths = _widths(layout, people, pair)
     encryption = 0.0
     if study.encrypted and people is not None:
+        from understudy.protocols.joint.encrypted import seconds_each
+
+        # levels that will be bought among them
+        product = Product.of_all(_group_widths(layout, widths))
         bits = study.ring(people, ahead.record.noise).bits
-        encryption = people * _encryption(study, widths, bits)
+        encryption = people * seconds_each(product, bits)
     too_fine = _too_fine(layout, people, first, pair)
     takes, memory = _takes(study, widths, people, encryption)
     largest = max(max(each.values()) for each in noise)
@@ -376,18 +377,6 @@ def _warnings(
             f"With few people the pairs with {config.target} take more of the budget: "
             "say how many there are."
         )
-
-
-def _encryption(study: Any, widths: Mapping[str, int], bits: int) -> float:
-    """Seconds that encrypted products take for each person.
-    Edges: levels, those that will be bought among them, whose products do not fit →
-    ConfigError.
-    """
-    from understudy.protocols.joint.encrypted import rooms_of
-
-    rooms = rooms_of(Product.of_all(_group_widths(study.layout, widths)), bits)
-    work = sum(sum(room.widths) * room.dimension for room in rooms.values())
-    return work * _ENCRYPTED
 
 
 def _group_widths(layout: Layout, widths: Mapping[str, int]) -> list[int]:

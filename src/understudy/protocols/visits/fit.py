@@ -303,6 +303,12 @@ def foreseen(
     takes = {"counting": counting}
     if forecast.cut != "rows" and people:
         takes["alignment"] = alignment_seconds(people, len(forecast.budgets))
+    if study.encrypted and people:
+        from understudy.protocols.joint.encrypted import seconds_each
+
+        product = study.tables(ahead.noise("tables"), study.widest, {}).product
+        bits = study.ring(people, ahead.record.noise).bits
+        takes["encryption"] = people * seconds_each(product, bits)
     takes["the fit"] = seconds_of(
         width,
         longest,
