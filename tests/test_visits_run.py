@@ -112,7 +112,7 @@ def test_what_is_refused_costs_nothing_and_leaves_no_ledger(
     assert not (tmp_path / "a.ledger").exists()
 
 
-def test_a_run_file_over_columns_gives_people_with_the_columns_of_all_holders(
+def test_a_run_file_over_a_vertical_partition_gives_people_with_the_columns_of_all_holders(
     tmp_path: Path,
 ) -> None:
     tables, schemas = beside_visits()

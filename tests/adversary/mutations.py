@@ -72,7 +72,7 @@ SMALL: dict[str, tuple[Any, ...]] = {  # settings that also decide how long a ru
         "proportional",
         "duchi",
         "piecewise",
-        "hybrid",
+        "grid",
         "pm-sub",
         "fedsel",
     ),

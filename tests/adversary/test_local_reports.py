@@ -64,7 +64,7 @@ CHOOSERS = {
 MEANS = {
     "duchi": lambda e, clip: Duchi(dims=DIMS, epsilon=e, clip=clip),
     "piecewise": lambda e, clip: Piecewise(dims=DIMS, epsilon=e, clip=clip),
-    "hybrid": lambda e, clip: Hybrid(dims=DIMS, epsilon=e, clip=clip),
+    "grid": lambda e, clip: Hybrid(dims=DIMS, epsilon=e, clip=clip),
     "pm-sub": lambda e, clip: PmSub(dims=DIMS, epsilon=e, clip=clip),
     "fedsel": lambda e, clip: FedSel(dims=DIMS, top=2, epsilon=e, clip=clip),
 }
@@ -160,7 +160,7 @@ def test_any_update_is_reported_within_the_declared_range_or_the_settings_are_re
             value = mechanism.value if name == "fedsel" else mechanism.single
             most = (value.inner + value.outer - 1) / 2 * value.step
             assert report.values.abs().max() <= most * (1 + 1e-6)
-        elif name != "hybrid":
+        elif name != "grid":
             assert set(report.values.flatten().tolist()) <= {-1, 1}
     assert answered
 
@@ -173,7 +173,7 @@ def test_nobody_elses_update_changes_a_report_however_it_ends(name):
     one, *others = (answers(mechanism, [finite, last], 3) for last in updates(5))
     for two in others:
         # places are drawn before a value is looked at
-        if name in ("piecewise", "hybrid", "pm-sub"):
+        if name in ("piecewise", "grid", "pm-sub"):
             assert torch.equal(one.values[0], two.values[0])
             assert torch.equal(one.indices, two.indices)
         assert one.values.shape == two.values.shape
@@ -211,7 +211,7 @@ def test_the_odds_of_every_cell_stay_within_exp_epsilon_for_values_at_the_ends_o
     assert math.exp(-epsilon) <= against / (1 - against) * (1 + 1e-9) <= (1 + 2e-9)
 
 
-@pytest.mark.parametrize("name", ["hybrid", "piecewise", "pm-sub", "fedsel"])
+@pytest.mark.parametrize("name", ["grid", "piecewise", "pm-sub", "fedsel"])
 def test_a_tiny_clip_does_not_make_the_answer_to_zero_certain(name):
     """0/0 is NaN: Duchi's coin then fell on one side for every person whose value was
     0.
@@ -256,7 +256,7 @@ def party_of(rows):
 def config(**more):
     return sign_ds.Config(
         **{
-            "reporter": "hybrid",
+            "reporter": "grid",
             "epsilon": 0.5,
             "max_reports": 3,
             "clients_per_round": 3,
@@ -275,7 +275,7 @@ PEOPLE = torch.arange(3)
 
 
 @pytest.mark.parametrize(
-    "reporter", ["hybrid", "piecewise", "fedsel", "duchi", "ps", "proportional"]
+    "reporter", ["grid", "piecewise", "fedsel", "duchi", "ps", "proportional"]
 )
 @settings(deadline=None, max_examples=12)
 @given(

@@ -143,7 +143,7 @@ def test_a_person_at_two_holders_moves_the_released_counts_by_two() -> None:
 
 
 @pytest.mark.parametrize("max_holders_per_person", [2, 3])
-def test_gram_over_rows_states_at_least_what_a_person_at_several_holders_loses(
+def test_gram_over_a_horizontal_partition_states_at_least_what_a_person_at_several_holders_loses(
     max_holders_per_person: int,
 ) -> None:
     privacy, card = released(
@@ -361,7 +361,9 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("protocol", SMALL)
-def test_protocols_over_rows_compose_where_people_are_elsewhere(protocol: str) -> None:
+def test_protocols_over_a_horizontal_partition_compose_where_people_are_elsewhere(
+    protocol: str,
+) -> None:
     budget = BUDGET if protocol == "sgde" else Budget(6.0, 0.0)
     apart = train(protocol, federation(2, budget=budget), **SMALL[protocol]).privacy
     both = train(

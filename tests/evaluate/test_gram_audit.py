@@ -65,7 +65,7 @@ def test_a_holders_own_release_is_nearly_as_telling_as_it_is_claimed_to_be() -> 
 
 
 @pytest.mark.long
-def test_over_columns_the_claim_is_kept_and_something_is_seen() -> None:
+def test_in_a_vertical_partition_the_claim_is_kept_and_something_is_seen() -> None:
     result = audited({"a": XY, "b": Z}, budget=LOOSE)
     assert result.passed
     # so few trials cannot show more than 4.2, whatever the claim
@@ -139,7 +139,7 @@ def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None
     )
     result = audit_run_file(file, gram.PROTOCOL, gram.Config(), trials=10, people=4)
     assert result.passed
-    assert any("gram over columns" in note for note in result.notes)
+    assert any("gram, vertical partition" in note for note in result.notes)
 
 
 def test_what_cannot_be_audited_is_refused() -> None:

@@ -264,7 +264,7 @@ def test_a_plan_refuses_what_will_not_fit_and_says_how_long_encryption_takes() -
         ahead(10**9, encrypted(replace(Plan(), fine=0.3)))
 
 
-def test_over_rows_there_are_no_products_and_nothing_changes() -> None:
+def test_in_a_horizontal_partition_there_are_no_products_and_nothing_changes() -> None:
     dealt, made = (measured(*by_rows(2), one) for one in (OPEN, encrypted(OPEN)))
     assert same_sums(made, dealt)
 

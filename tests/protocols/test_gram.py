@@ -76,7 +76,7 @@ from understudy.runtime.local import LocalParties
 
 
 @pytest.mark.parametrize(("parties", "chunk"), [(2, 1000), (2, 7), (3, 15), (4, 30)])
-def test_without_noise_the_measured_matrix_over_columns_is_exact(
+def test_without_noise_the_measured_matrix_over_a_vertical_partition_is_exact(
     parties: int, chunk: int
 ) -> None:
     tables, schemas = by_columns(parties)
@@ -86,13 +86,15 @@ def test_without_noise_the_measured_matrix_over_columns_is_exact(
 
 
 @pytest.mark.parametrize("parties", [1, 2, 3])
-def test_without_noise_the_measured_matrix_over_rows_is_exact(parties: int) -> None:
+def test_without_noise_the_measured_matrix_over_a_horizontal_partition_is_exact(
+    parties: int,
+) -> None:
     tables, schemas = by_rows(parties)
     found = measured(tables, schemas, OPEN)
     assert torch.equal(found.gram, true_gram(SCHEMA))
 
 
-def test_only_people_whom_all_hold_are_counted_over_columns() -> None:
+def test_only_people_whom_all_hold_are_counted_over_a_vertical_partition() -> None:
     tables, schemas = by_columns(2)
     tables["holder 0"] = tables["holder 0"][tables["holder 0"]["id"] % 3 > 0]
     shared = FRAME[FRAME["id"].isin(tables["holder 0"]["id"])]
@@ -169,7 +171,7 @@ def test_noise_by_block_is_one_gaussian_release_at_the_whole_budget(
 
 
 @pytest.mark.parametrize(("parties", "max_colluding"), [(1, 1), (2, 1), (4, 1), (4, 3)])
-def test_noise_over_rows_leaves_sigma_without_the_shares_of_those_who_collude(
+def test_noise_over_a_horizontal_partition_leaves_sigma_without_the_shares_of_those_who_collude(
     parties: int, max_colluding: int
 ) -> None:
     tables, schemas = by_rows(parties)
@@ -350,7 +352,7 @@ def test_two_tables_with_equal_noisy_output_give_the_server_the_same_view() -> N
     assert view(other_x, pad - moved, noise + moved) == view(x, pad, noise)
 
 
-def test_over_rows_two_tables_with_equal_noisy_output_leave_the_same_bytes(
+def test_in_a_horizontal_partition_two_tables_with_equal_noisy_output_leave_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One holder's people change, and its noise makes up for it: not a bit of the whole
@@ -756,7 +758,7 @@ def test_parts_of_a_wrong_shape_are_discarded() -> None:
 
 
 @pytest.mark.parametrize("step", [Begin, Agree])
-def test_over_rows_one_that_goes_before_the_sum_is_left_out_if_enough_remain(
+def test_in_a_horizontal_partition_one_that_goes_before_the_sum_is_left_out_if_enough_remain(
     step: Any,
 ) -> None:
     tables, schemas = by_rows(3)
@@ -779,7 +781,9 @@ def test_over_rows_one_that_goes_before_the_sum_is_left_out_if_enough_remain(
 
 @pytest.mark.parametrize("step", [Begin, Agree])
 @pytest.mark.parametrize("refusal", [PartyError, BudgetExceeded, MessageError])
-def test_over_rows_one_that_refuses_is_never_left_out(step: Any, refusal: Any) -> None:
+def test_in_a_horizontal_partition_one_that_refuses_is_never_left_out(
+    step: Any, refusal: Any
+) -> None:
     tables, schemas = by_rows(3)
 
     def refuse(name: str, message: Any) -> Any:
@@ -793,7 +797,9 @@ def test_over_rows_one_that_refuses_is_never_left_out(step: Any, refusal: Any) -
     assert not any(one.ledger.spent() for one in parties.values())
 
 
-def test_over_rows_one_that_goes_while_the_sum_is_collected_ends_the_run() -> None:
+def test_in_a_horizontal_partition_one_that_goes_while_the_sum_is_collected_ends_the_run() -> (
+    None
+):
     tables, schemas = by_rows(3)
 
     def leave(name: str, message: Any) -> Any:
@@ -811,12 +817,12 @@ def test_over_rows_one_that_goes_while_the_sum_is_collected_ends_the_run() -> No
 
 
 def test_the_schemas_show_how_a_table_is_cut() -> None:
-    for cut in (by_columns, by_rows):
+    for cut, partition in ((by_columns, "vertical"), (by_rows, "horizontal")):
         tables, schemas = cut(2)
         outcome = gram.train(
             gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas
         )
-        assert outcome.trained.card["partition"] == cut.__name__[3:]
+        assert outcome.trained.card["partition"] == partition
         assert ("owners" in outcome.trained.card) == (cut is by_columns)
         assert list(
             Generator.from_parts(outcome.trained).sample(5, seed=0).columns
@@ -832,7 +838,9 @@ def test_the_schemas_show_how_a_table_is_cut() -> None:
         )  # type: ignore[dict-item]
 
 
-def test_over_rows_the_number_of_people_comes_from_the_noisy_counts() -> None:
+def test_in_a_horizontal_partition_the_number_of_people_comes_from_the_noisy_counts() -> (
+    None
+):
     tables, schemas = by_rows(2)
     parties = LocalParties(all_parties(tables, schemas))
     outcome = gram.train(gram.Config(**SMALL), parties, schemas)

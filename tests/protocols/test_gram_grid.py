@@ -68,8 +68,8 @@ def test_the_schemas_show_the_grid() -> None:
         ("c0",),
     )
     assert Grid.from_schemas(schemas).partition == "grid"
-    assert Grid.from_schemas(by_rows(3)[1]).partition == "rows"
-    assert Grid.from_schemas(by_columns(3)[1]).partition == "columns"
+    assert Grid.from_schemas(by_rows(3)[1]).partition == "horizontal"
+    assert Grid.from_schemas(by_columns(3)[1]).partition == "vertical"
     assert Grid.from_schemas(schemas).join(schemas).columns == SCHEMA.columns
     twice = {"a": SCHEMA, "b": SCHEMA.select(SCHEMA.names[:2])}
     with pytest.raises(SchemaError, match="must differ"):
@@ -182,7 +182,9 @@ def test_no_other_noise_of_the_blocks_at_this_price_leaves_less_variance(
     assert max(counted) == 1
 
 
-def test_over_rows_and_for_one_holder_all_cells_have_the_same_noise() -> None:
+def test_in_a_horizontal_partition_and_for_one_holder_all_cells_have_the_same_noise() -> (
+    None
+):
     for parties, max_colluding in itertools.product((1, 2, 5), (1, 3)):
         (spread,) = Gram(
             Plan(max_colluding=max_colluding), by_rows(parties)[1]

@@ -469,7 +469,7 @@ def test_of_ten_columns_or_more_the_strongest_pairs_are_measured_once_more(
         assert bool(again.all()), "the copy is among them"
 
 
-def test_over_rows_no_share_tells_how_many_there_are() -> None:
+def test_in_a_horizontal_partition_no_share_tells_how_many_there_are() -> None:
     tables, schemas = by_rows(2)
     fewer = {name: frame.iloc[::2] for name, frame in tables.items()}
     for people, share in ((None, 0.2), (1, 0.9), (10**400, 0.2)):

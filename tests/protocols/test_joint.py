@@ -545,7 +545,9 @@ def test_who_goes_away_later_leaves_what_was_released() -> None:
         measure(study_of(COLUMNS), Leaving(parties(COLUMNS), "totals"))
 
 
-def test_over_rows_who_goes_away_before_the_first_release_is_left_out() -> None:
+def test_in_a_horizontal_partition_who_goes_away_before_the_first_release_is_left_out() -> (
+    None
+):
     found = measure(study_of(ROWS), Leaving(parties(ROWS), "", at=Agree), min_holders=2)
     assert [*found.record.begun] == ["host 0", "host 1"]
     assert found["totals"]["0"][1] == pytest.approx(found.deviations("totals")["0"])

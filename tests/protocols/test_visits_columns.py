@@ -395,7 +395,7 @@ def test_two_holders_without_common_people_are_told_so() -> None:
     assert not any(map(charged, fed.holders.values()))
 
 
-def test_a_plan_over_columns_says_both_noises() -> None:
+def test_a_plan_over_a_vertical_partition_says_both_noises() -> None:
     fed = three()
     said = plan("visits", fed.schemas, budget=USUAL, people=53, **SMALL)
     found = released(fed, visits.Config(**SMALL))

@@ -139,8 +139,8 @@ def test_the_schemas_show_the_grid() -> None:
         ("bank0", "bank1"),
     )
     assert study_of(schemas).grid.partition == "grid"
-    assert study_of(beside_visits()[1]).grid.partition == "columns"
-    assert study_of(dict.fromkeys(("a", "b"), clinic())).grid.partition == "rows"
+    assert study_of(beside_visits()[1]).grid.partition == "vertical"
+    assert study_of(dict.fromkeys(("a", "b"), clinic())).grid.partition == "horizontal"
     other = schemas | {
         "clinic1": replace(schemas["clinic1"], person="client", note="of the south")
     }
@@ -674,7 +674,7 @@ def test_rules_of_holders_of_the_same_columns_are_all_kept() -> None:
 
 
 @pytest.mark.long
-def test_events_of_two_kinds_over_a_grid_are_to_the_bit_what_they_are_over_columns():
+def test_events_of_two_kinds_over_a_grid_are_to_the_bit_what_they_are_over_a_vertical_partition():
     """Visits at two clinics, claims at two insurers, and a registry."""
     cut = split_rows(*two_kinds(), clinic=2, insurer=2)
     found, fed, _ = released(cut)

@@ -104,7 +104,9 @@ def test_the_page_for_everyone_shows_drawn_columns_and_no_real_row(rows: Path) -
     assert 'class="real"' not in text
 
 
-def test_over_columns_people_whom_all_holders_have_are_compared(tmp_path: Path) -> None:
+def test_in_a_vertical_partition_people_whom_all_holders_have_are_compared(
+    tmp_path: Path,
+) -> None:
     tables, schemas = beside_visits()
     _, out = run_file(saved(tmp_path, tables, schemas))
     text = write_report(out).read_text()

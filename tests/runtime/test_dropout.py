@@ -68,7 +68,9 @@ def charges(desk: Desk, name: str) -> list[str]:
         ]
 
 
-def test_a_run_over_rows_goes_on_without_a_holder_that_stays_away(desk: Desk) -> None:
+def test_a_run_over_a_horizontal_partition_goes_on_without_a_holder_that_stays_away(
+    desk: Desk,
+) -> None:
     rows_of_silos(desk, min_holders=2)
     holders = {name: desk.join(name) for name in SILOS}
     server = desk.serve("--away", 0.5)
@@ -117,7 +119,7 @@ def test_a_holder_that_never_comes_is_not_waited_for_forever(desk: Desk) -> None
     assert [party["name"] for party in privacy["parties"]] == ["north", "south"]
 
 
-def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(
+def test_a_run_over_a_vertical_partition_waits_and_stops_and_goes_on_when_the_holder_is_back(
     desk: Desk,
 ) -> None:
     desk.change("run.toml", settings__rounds=8, settings__checkpoint_every=3)

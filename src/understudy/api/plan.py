@@ -164,7 +164,7 @@ def _default_forecast(
     }
     return Forecast(
         protocol=protocol.name,
-        cut="columns" if same_people else "rows",
+        partition="vertical" if same_people else "horizontal",
         budgets=budgets,
         price=price,
         people=people,

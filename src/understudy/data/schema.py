@@ -548,10 +548,11 @@ class Grid:
 
     @property
     def partition(self) -> str:
-        """ "rows", "columns" or "grid"."""
+        """ "horizontal", "vertical" or "grid"."""
         if len(self.groups) == 1:
-            return "rows"
-        return "grid" if any(len(group) > 1 for group in self.groups) else "columns"
+            return "horizontal"
+        several = any(len(group) > 1 for group in self.groups)
+        return "grid" if several else "vertical"
 
     def group_of(self, name: str) -> int:
         return next(number for number, group in enumerate(self.groups) if name in group)

@@ -170,7 +170,7 @@ def _joint_case(subject: Subject, *, alone: bool = False) -> Case:
     config = _limit_rounds(subject)
     schemas = subject.schemas
     whole_study = study(config, schemas)
-    if alone or whole_study.grid.partition == "rows":
+    if alone or whole_study.grid.partition == "horizontal":
         if "max_holders_per_person" in subject.protocol.settings:
             config = replace(config, max_holders_per_person=1)
         schemas = {subject.target: subject.schema}

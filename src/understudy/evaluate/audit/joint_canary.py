@@ -166,7 +166,7 @@ class JointAudit(SumsAudit):
                 measurements, canary, self.everybody_else, self.people, self.stages
             ),
             "by what the canary would add",
-            f"{study.family} over {study.grid.partition}, {self.people} people",
+            f"{study.family}, {study.grid.partition} partition, {self.people} people",
         )
 
     def measure_canary(self, number: int) -> tuple[dict[Key, Block], Spend]:

@@ -31,9 +31,9 @@ READ = 8e-7
 BASE = 4e8
 _MASK = 1e-4  # seconds to mask an id once
 
-CUTS = {
-    "rows": "rows of different people",
-    "columns": "other columns of the same people",
+PARTITIONS = {
+    "horizontal": "rows of different people",
+    "vertical": "other columns of the same people",
     "grid": "some columns of some of the people each",
 }
 
@@ -147,7 +147,7 @@ class Forecast:
     """
 
     protocol: str
-    cut: str
+    partition: str
     budgets: Mapping[str, Budget]
     price: Mapping[str, float]
     person: str
@@ -174,7 +174,7 @@ class Forecast:
         holders = (
             "1 holder"
             if len(self.budgets) == 1
-            else f"{len(self.budgets)} holders with {CUTS[self.cut]}"
+            else f"{len(self.budgets)} holders with {PARTITIONS[self.partition]}"
         )
         lines = [
             f"Plan of {self.protocol}: {holders}. No row was read, and nothing was "

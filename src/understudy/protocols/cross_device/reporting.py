@@ -63,7 +63,7 @@ LIES = ("random", "flip")
 ESTIMATION = {
     "duchi": Duchi,
     "piecewise": Piecewise,
-    "hybrid": Hybrid,
+    "grid": Hybrid,
     "pm-sub": PmSub,
     "fedsel": FedSel,
 }

@@ -387,7 +387,7 @@ def fit_measurements(
     noise = record.noise[bool(study.layout.unbounded) : record.n_released]
     bought = measured.levels is not None
     card |= expectation(schema, people, privacy.epsilon(), noise, bought, quality)
-    if study.grid.partition != "rows":
+    if study.grid.partition != "horizontal":
         first = study.grid.one_each(study.schemas)
         card["owners"] = {
             column: name

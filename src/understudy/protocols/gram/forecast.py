@@ -70,7 +70,9 @@ def foreseen(study: Any, ahead: Measurements, forecast: Forecast) -> dict[str, A
     before = [*study.releases].index("pairs")
     first = noise[max(before - 1, 0)]
     pair = max(noise[before].values())
-    public_people = study.expected_shared(people) if forecast.cut == "columns" else None
+    public_people = (
+        study.expected_shared(people) if forecast.partition == "vertical" else None
+    )
     third = math.inf
     searched = None if people is None else study.is_searched(people, ahead)
     # pairs with the target in its place, as many as were agreed on
@@ -371,7 +373,7 @@ def _warnings(
     if (
         config.target is not None
         and stated == (None, None, None)
-        and study.grid.partition == "columns"
+        and study.grid.partition == "vertical"
     ):
         yield (
             f"With few people the pairs with {config.target} take more of the budget: "
@@ -395,7 +397,7 @@ def _takes(
     n_people = people or 0
     nodes = sum(trees.nodes for trees in layout.trees) if layout.buys else 0
     takes = {}
-    if layout.grid.partition != "rows" and n_people:
+    if layout.grid.partition != "horizontal" and n_people:
         takes["alignment"] = alignment_seconds(people, holders)
         if study.union:
             takes["alignment"] *= _UNION

@@ -184,7 +184,7 @@ class JointParty(Party):
             self.name, study.people_at(self.held) if people is None else people
         )
         # In a vertical partition all holders have the same people, and know them.
-        known = people if study.grid.partition == "columns" else None
+        known = people if study.grid.partition == "vertical" else None
         if study.union and known is not None:
             known = max(1, self._people_at_both)
         private = bool(study.config.private)

@@ -88,7 +88,9 @@ def forecast(
     """
     study = kind(config, schemas)
     pricing = study.pricing
-    known = study.expected_shared(people) if study.grid.partition == "columns" else None
+    known = (
+        study.expected_shared(people) if study.grid.partition == "vertical" else None
+    )
     places = people
     if study.union and places is not None:
         from understudy.protocols.core.union import expected_made_up
@@ -106,13 +108,13 @@ def forecast(
         study.check_bits(study.ring(places, noise).bits, noise)
     spend = sum(map(pricing.spend, range(len(noise)), noise), Counter(study.answers))
     spend += Counter(study.lengths(budgets.values()))
-    once = study.grid.partition != "rows" or pricing.moves > 1
+    once = study.grid.partition != "horizontal" or pricing.moves > 1
     pays = (
         "this once, for all holders together" if once else "at the holder who has them"
     )
     planned = Forecast(
         protocol=study.family,
-        cut=study.grid.partition,
+        partition=study.grid.partition,
         budgets=budgets,
         people=people,
         price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()},
@@ -150,7 +152,7 @@ def disclosed(study: Study[Any], budgets: Mapping[str, Budget]) -> tuple[str, ..
     """What a run over a vertical partition lets others know besides its releases, by
     its settings, and what other settings would cost.
     """
-    if study.grid.partition == "rows":
+    if study.grid.partition == "horizontal":
         return ()
     from understudy.protocols.core.union import LENGTHS, expected_made_up, is_for_two
 
@@ -263,7 +265,7 @@ def statement(measurements: Measurements, parties: Parties) -> PrivacyStatement:
     budgets = [info["budget"] for info in record.begun.values()]
     lengths = study.lengths(Budget(**each) for each in budgets if each is not None)
     gone = dict.fromkeys(VIEWS, sum(spends, Counter(study.answers) + Counter(lengths)))
-    outside = {"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[
+    outside = {"horizontal": OUTSIDE_ROWS, "vertical": OUTSIDE, "grid": OUTSIDE_GRID}[
         study.grid.partition
     ]
     if study.union:

@@ -444,7 +444,8 @@ def runs_found(measurements: Measurements) -> Tensor:
     """In which run of public cells the people of each column without bounds are:
     (columns, 2).
     """
-    columns, runs = measurements.stage("reach").columns, dict[str, Tensor]()  # type: ignore[attr-defined]
+    columns = measurements.stage("reach").columns  # type: ignore[attr-defined]
+    runs: dict[str, Tensor] = {}
     for names, trees, nodes, noise in _alike(columns, measurements["reach"]):
         runs |= zip(names, runs_of(trees, nodes, noise, None), strict=True)
     return torch.stack([runs[name] for name in columns])

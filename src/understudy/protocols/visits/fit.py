@@ -175,7 +175,8 @@ def drawn_finely(
     """The same where levels that were bought are parted into bins, as the fine tables
     say.
     """
-    tables, bought = fine_tables(measurements), measurements.stage("tables").bought  # type: ignore[attr-defined]
+    tables = fine_tables(measurements)
+    bought = measurements.stage("tables").bought  # type: ignore[attr-defined]
     finer = {name: one.finer(tables[name]) for name, one in bought.items()}
 
     def parts_of(column: Column) -> tuple[torch.Tensor, torch.Tensor]:
@@ -301,7 +302,7 @@ def foreseen(
         + READ * values
     )
     takes = {"counting": counting}
-    if forecast.cut != "rows" and people:
+    if forecast.partition != "horizontal" and people:
         takes["alignment"] = alignment_seconds(people, len(forecast.budgets))
     if study.encrypted and people:
         from understudy.protocols.joint.encrypted import seconds_each
