@@ -492,6 +492,15 @@ def test_an_audit_states_the_claim_and_what_it_observed(
     assert not (home / "ledgers").exists()
 
 
+def test_an_audit_of_a_choice_asks_for_one_candidate(
+    understudy: Run, home: Path
+) -> None:
+    change(home, protocol="gram", settings={}, tune={"components": [8, 16]})
+    code, _, err = understudy("audit", home / "run.toml")
+    assert code == 2
+    assert "candidate by candidate" in err
+
+
 BAD = {
     "a wrong header": (
         lambda h: rename(h / "clinic.csv", "age", "aeg"),

@@ -547,6 +547,12 @@ def audit(
     body = resolve_run_file(RunFile.load(file))
     config = protocol_named(body.protocol).configured(body.settings)
     try:
+        if body.tune:
+            raise ConfigError(
+                'a run with "tune" is audited candidate by candidate: put the values '
+                'of one in "settings".',
+                effect=Effect.NOTHING_COMPUTED,
+            )
         result = audit_run_file(
             body,
             protocol_named(body.protocol),
