@@ -8,11 +8,17 @@ from torch import Tensor
 
 from understudy.ground.errors import ConfigError
 from understudy.models.tables.fit_gram import _descend, fit_gram
+from understudy.models.tables.given_rules import Ruled, Rules
 from understudy.models.tables.loss import Triple, TwoWay
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import most_of, read_tables
+from understudy.models.tables.noisy_tables import (
+    _clear_most,
+    most_of,
+    read_tables,
+)
 
 DEFAULTS = TwoWay.__init__.__kwdefaults__
+CLEAR = _clear_most.__kwdefaults__
 SIZES = (2, 3, 4)
 STARTS = (0, 2, 5)
 
@@ -263,9 +269,10 @@ def test_a_strong_table_is_not_outvoted_by_many_without_dependence(
     )
     with torch.no_grad():
         hasty.logits.copy_(tables.ways.clamp(min=1e-6).log() + start)
+    anything = torch.full_like(tables.most, torch.inf)
     hasty = _descend(
         hasty,
-        replace(tables, most=torch.full_like(tables.most, torch.inf)),
+        replace(tables, most=anything, clear_most=anything),
         600,
         0.2,
         None,
@@ -280,6 +287,7 @@ def test_tables_that_weigh_as_much_as_they_have_left_need_fewer_steps_and_come_n
     """Two copies and many weak pairs: the weak ones are at their noise long before the
     copies.
     """
+    monkeypatch.setitem(CLEAR, "clear", torch.inf)
     sizes = (16, 16, *(5,) * 14)
     n = 20_000
     noise = 30.0
@@ -306,6 +314,84 @@ def test_tables_that_weigh_as_much_as_they_have_left_need_fewer_steps_and_come_n
         )
     assert ends[0][0] < ends[1][0]
     assert ends[0][1] < ends[1][1]
+
+
+def test_a_pair_clear_of_independence_is_followed_to_its_own_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two columns go together and ten others are independent: V is known exactly."""
+    size = 4
+    sizes = (size,) * 12
+    n = 3_000
+    noise = 40.0
+    lean = 0.3  # V
+    law = torch.full((sum(sizes), sum(sizes)), 1 / size**2, dtype=torch.float64)
+    one = torch.eye(size, dtype=torch.float64) / size
+    for start in range(0, sum(sizes), size):
+        own = slice(start, start + size)
+        law[own, own] = one
+    both = slice(0, size), slice(size, 2 * size)
+    law[both] = lean * one + (1 - lean) * law[both]
+    law.T[both] = law[both].T
+
+    def fits() -> tuple[float, float, float]:
+        strength, squares, distance = 0.0, 0.0, 0.0
+        seeds = range(4)
+        for seed in seeds:
+            released = noisy(n * law, noise, seed)
+            fitted = fit_gram(
+                released, sizes, noise=noise, people=n, components=32, seed=seed
+            ).gram()
+            gap = (fitted - released / n)[both] * n / noise
+            squares = max(squares, float(gap.square().sum()))
+            departure = fitted[both] - 1 / size**2
+            v_squared = departure.square().sum() * size**2 / (size - 1)
+            strength += float(v_squared.sqrt()) / len(seeds)
+            distance += float(pair_distances(fitted, law, sizes).mean()) / len(seeds)
+        return strength, squares, distance
+
+    strength, squares, distance = fits()
+    monkeypatch.setitem(CLEAR, "clear", torch.inf)
+    weaker, more, farther = fits()
+    cells = size**2
+    assert squares < cells < more
+    assert 0.75 < strength / lean < 1.1
+    assert weaker / lean < 0.7
+    assert distance < farther
+
+
+def test_how_far_a_clear_pair_is_followed_has_the_moments_of_chi_square() -> None:
+    """Nothing is asked of a pair within five deviations of independence, or of one that
+    was not measured.
+    """
+    cells = torch.tensor([0.0, 16.0, 16.0, 100.0], dtype=torch.float64)
+    beyond = torch.tensor([0.0, 5.01, 4.99, 40.0], dtype=torch.float64)
+    deviation = torch.tensor([chi2.std(c) if c else 0.0 for c in cells.tolist()])
+    followed = _clear_most(cells + beyond * deviation, cells)
+    below = torch.tensor([chi2.mean(c) - chi2.std(c) for c in (16, 100)])
+    assert followed[[0, 2]].tolist() == [torch.inf, torch.inf]
+    torch.testing.assert_close(followed[[1, 3]], below.double())
+
+
+def test_all_other_tables_are_held_while_a_clear_one_is_followed() -> None:
+    """Once only a clear pair is left, no other's gap pulls on the odds."""
+    sizes = (3, 3, 3)
+    n = 5_000
+    noise = 30.0
+    gram = noisy(gram_of(related(n, sizes), sizes), noise)
+    tables = read_tables(gram, sizes, noise=noise)
+    most = torch.full((3, 3), torch.inf, dtype=torch.float64)
+    most[0, 1] = most[1, 0] = 0.0
+    loss = TwoWay(replace(tables, clear_most=most), sizes, 1.0, Rules(sizes, ()))
+    law = Ruled.from_ties(torch.full((4, 9), 1 / 3), sizes, ())
+    turned, pairs = loss.pairs(law, [])
+    assert loss.is_left(pairs)
+    rows = loss.slope(law, turned, pairs).own
+    assert rows[:, :6].abs().max() > 0
+    assert not rows[:, 6:].any()
+    most.fill_(torch.inf)
+    done = TwoWay(replace(tables, clear_most=most), sizes, 1.0, Rules(sizes, ()))
+    assert not done.is_left(pairs)
 
 
 @pytest.mark.parametrize("cells", [4, 16, 100, 5_000])

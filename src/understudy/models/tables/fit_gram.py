@@ -22,7 +22,8 @@ every two-way table.
   That is asked of all cells together and of every table by itself, since many tables
   without dependence would outvote a strong one. Where empty cells still hold people it
   waits for these, up to a tenth of the steps; so long it always waits where there are
-  rules, whose pairs are the strongest, and come last.
+  rules, whose pairs are the strongest, and come last. Then all tables are held but
+  those of pairs that are clear of independence, which go on to their own noise.
 
 *Public rules* (`given_rules`): what is fitted is the mixture's law given the rules.
 That most draws of the mixture itself should keep them is a small part of the loss: −log
@@ -97,9 +98,9 @@ def fit_gram(
     number of the column that is to be predicted from the others, if there is one.
     `watch(step, residual)`, of the mean square in units of the noise, is called before
     every step and at the end, which comes at `steps`, or once the residual falls to the
-    least that is not noise, no table is left with more, and empty cells are empty; with
-    rules no sooner than at a tenth of the steps. The same seed gives the same mixture
-    on one device.
+    least that is not noise, no table is left with more, empty cells are empty, and
+    clear pairs are at their own noise; with rules no sooner than at a tenth of the
+    steps. The same seed gives the same mixture on one device.
     """
     whole(steps=steps, components=components)
     positive(rate=rate)
@@ -286,13 +287,14 @@ def _descend(
                 watch(step, residual)
             if step == steps:
                 break
-            if is_noise and loss.is_done(
+            is_done = is_noise and loss.is_done(
                 law,
                 tied,
                 wide,
                 step,
                 steps,
-            ):
+            )
+            if is_done and not loss.two_way.is_left(pairs):
                 break
             slope = loss.slope(law, turned, pairs)
             wider = loss.wide_slopes(wide)

@@ -14,6 +14,7 @@ Differs from the paper: a mixture takes the place of the graphical model, and pr
 enter. Gradients are written out: by autograd a step takes 1.4 to 2.1 times as long.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,6 +70,28 @@ class Slope:
             self.share += self.law.own @ ways
 
 
+class _Patience:
+    """Whether something came no nearer: it did not fall by a part, `progress`, in so
+    many `looks`.
+    """
+
+    def __init__(self, progress: float, looks: int) -> None:
+        self.progress = progress
+        self.looks = looks
+        self.least = math.inf
+        self.idle = 0
+
+    def look(self, left: float) -> None:
+        self.idle += 1
+        if left < (1 - self.progress) * self.least:
+            self.least = left
+            self.idle = 0
+
+    @property
+    def is_out(self) -> bool:
+        return self.idle > self.looks
+
+
 @dataclass(frozen=True)
 class _Turn:
     """Into a basis that mixes levels of one column, and back; columns that it leaves as
@@ -102,8 +125,14 @@ class TwoWay:
     `residual`, within `stress`. So strong tables are followed down to their noise, and
     those that are there already do not go on into it: a fit takes a fifth to a third
     fewer steps (benchmarks/joint/NOTES.md, "what was tried"). Tables that noise does
-    not explain are given up where what they have left beyond it did not fall by a part,
-    `progress`, in so many looks, one every five steps (`patience`).
+    not explain are given up where what they have left beyond it did not fall by a tenth
+    in 12 looks, one every five steps.
+
+    *Clear pairs* (`NoisyMarginals.clear_most`) are followed further than that by
+    themselves: all others are held where they are, as a descent would take up their
+    noise, and a clear pair weighs `boost` as much until it shows no more than its own
+    noise, and is held as well (`is_left`). What comes no nearer by a fifth in four
+    looks is given up.
     """
 
     def __init__(
@@ -113,19 +142,18 @@ class TwoWay:
         scale: float,
         rules: Rules,
         *,
-        progress: float = 0.1,
-        patience: int = 12,
         stress: tuple[float, float] = (0.1, 3.0),
+        boost: float = 5.0,
     ) -> None:
-        self.progress = progress
-        self.patience = patience
         self.stress = stress
+        self.boost = boost
         self.target = tables.target.float()
         self.precision = (tables.precision * scale).float()
         self.measured = tables.measured.float()
         self.weight = tables.weight.float()
         self.columns = tables.columns.float()
         self.most = tables.most.float()
+        self.clear_most = tables.clear_most.float()
         self.basis = tables.basis.float()
         self.least = tables.least
         self.cells = max(tables.cells, 1)
@@ -139,8 +167,10 @@ class TwoWay:
         self.stressed = self.precision
         self.looks = 0
         self.excess = torch.inf
-        self.least_excess = torch.inf
-        self.idle = 0
+        self.patience = _Patience(0.1, 12)
+        self.is_held: Tensor | None = None  # which pairs, once any is
+        self.looks_held = 0
+        self.patience_held = _Patience(0.2, 4)
 
     def _summed(self, cells: Tensor) -> Tensor:
         """Over the cells of every pair: (m, m)."""
@@ -172,32 +202,62 @@ class TwoWay:
             )
         return turned, pairs
 
+    def _of_cells(self, pairs: Tensor) -> Tensor:
+        """What every pair has, in each of its cells: (width, width)."""
+        return pairs[self.column][:, self.column]
+
+    def _squares(self, pairs: Tensor) -> Tensor:
+        """Of every cell's gap, over the noise's."""
+        gap = pairs - self.measured
+        return gap.square() * self.weight
+
     def residual(self, pairs: Tensor) -> tuple[float, bool]:
         """The mean square over the noise's, and whether it is no more than noise, in
         all and in every table, or in all and no table comes nearer.
         """
-        gap = pairs - self.measured
-        squares = gap.square() * self.weight
+        squares = self._squares(pairs)
         mean = float(squares.sum() / self.cells)
+        if self.is_held is not None:
+            return mean, True
         looks_closely = self.looks % 5 == 0  # a look at each table costs a product
         self.looks = self.looks + 1
         if looks_closely:
             self._look(self._summed(squares))
         elif mean > self.least:
             return mean, False
-        is_still = self.excess == 0 or self.idle > self.patience
+        is_still = self.excess == 0 or self.patience.is_out
         return mean, mean <= self.least and is_still
 
     def _look(self, squares: Tensor) -> None:
         """Weigh every table by its squares, and note whether any came nearer."""
         weight = (squares / self.cells_of_pair).clamp(*self.stress)
-        self.stressed = self.precision * weight[self.column][:, self.column]
+        self.stressed = self.precision * self._of_cells(weight)
         beyond_noise = squares / self.most.clamp(min=1) - 1
         self.excess = float(beyond_noise.clamp(min=0).sum())
-        self.idle += 1
-        if self.excess < (1 - self.progress) * self.least_excess:
-            self.least_excess = self.excess
-            self.idle = 0
+        self.patience.look(self.excess)
+
+    def is_left(self, pairs: Tensor) -> bool:
+        """Whether any clear pair is to be followed further, once nothing else is."""
+        if self.is_held is None:
+            self.is_held = torch.zeros_like(self.clear_most, dtype=torch.bool)
+        if self.looks_held % 5 == 0:
+            self._hold(pairs, self.is_held)
+        self.looks_held += 1
+        return not (bool(self.is_held.all()) or self.patience_held.is_out)
+
+    def _hold(self, pairs: Tensor, is_held: Tensor) -> None:
+        """Hold tables that show no more than their noise where they are, and note
+        whether any other came nearer.
+        """
+        squares = self._summed(self._squares(pairs))
+        is_noise = squares <= self.clear_most
+        is_new = self._of_cells(is_noise & ~is_held)
+        self.target = torch.where(is_new, pairs, self.target)
+        is_held |= is_noise
+        weight = torch.where(is_held, 1.0, self.boost)
+        self.stressed = self.precision * self._of_cells(weight)
+        beyond_noise = squares / self.clear_most.clamp(min=1) - 1
+        self.patience_held.look(float(beyond_noise[~is_held].sum()))
 
     def slope(self, law: Ruled, turned: Tensor, pairs: Tensor) -> Slope:
         """By hand: the loss is quadratic in `pairs`, which is symmetric, so one product
