@@ -166,6 +166,39 @@ def test_noise_alone_makes_no_law() -> None:
     assert narrow_law(spikes, counts, 50.0, alone, NONE) is None
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_a_narrow_column_holds_its_law_is_within_its_bounds(seed: int) -> None:
+    """Ids, cents and reals of all sizes and widths, even, normal, or three numbers."""
+    rng = np.random.default_rng(seed)
+    laws = 0
+    for _ in range(8):
+        people = int(rng.choice([2_000, 10_000]))
+        base = float(rng.choice([1, -1])) * 10 ** rng.uniform(4, 11)
+        width = 10 ** rng.uniform(-3, 2) * max(1.0, abs(base) * 1e-6)
+        ranks = (
+            rng.random(people),
+            rng.normal(size=people),
+            rng.integers(0, 3, people),
+        )
+        values = base + width * ranks[rng.integers(0, 3)]
+        column = (WHOLE, CENTS, EXACT)[rng.integers(0, 3)]
+        if column is not EXACT:
+            values = np.round(values, 2 if column is CENTS else 0)
+        noise = (float(rng.choice([1e-3, 48])), float(rng.choice([1e-3, 29.5])))
+        _, narrow = released(column, values, noise, seed)
+        if narrow.inner:
+            laws += 1
+            full = Levels.from_tensors(narrow.schema, narrow.tensors())
+            numbers = drawn(full, values)
+            (bounds,) = full.schema.columns
+            assert isinstance(bounds, Integer | Real)
+            assert bounds.low <= numbers.min() <= numbers.max() <= bounds.high
+            pieces = full.pieces(0)
+            assert np.allclose(np.bincount(pieces.level, pieces.share), 1)
+    assert laws
+
+
 def test_questions_see_the_law_that_is_drawn_from() -> None:
     _, values = NARROW["ids"]
     _, narrow = released(WHOLE, values, USUAL, 1)

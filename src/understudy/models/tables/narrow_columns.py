@@ -36,6 +36,9 @@ _PART = 0.6
 _STANDING = 0.8
 _ALONE = 4.5  # σ by which a leaf stands out: of 1,024 noise alone does once in 300
 _TOGETHER = 3.0  # σ by which those between two ends do, as `evidence.CLEAR`
+_RESOLVED = (
+    64  # floats in a leaf, at least, where the scale of a law tells leaves apart
+)
 _BESIDE = 2.0  # σ by which one beside the outermost of these is one of them
 # of a digit's values: people who span more do not let one value be told from the next
 _SPAN = 0.75
@@ -92,9 +95,13 @@ def narrow_law(
         span += total * float(edges[-1] - edges[0]) / size
     if span >= _PART * before:
         return None
-    # where two cells meet, and where no number lies between two edges
-    rising, places = np.unique(np.concatenate(numbers), return_index=True)
-    return np.stack([rising, np.concatenate(below)[places] / before], axis=1)
+    # where two cells meet the edges are one
+    rising, places = np.unique(np.concatenate(numbers)[::-1], return_index=True)
+    if len(rising) < 2:
+        return None
+    shares = np.concatenate(below)[::-1][places] / before
+    shares[0] = 0.0
+    return np.stack([rising, shares], axis=1)
 
 
 def _law_of_cell(
@@ -114,12 +121,16 @@ def _law_of_cell(
             break
         finer = _next_digit(leaves, there, tables[digit])
         finer_edges = _edges(spikes, cell, finer)
+        if finer_edges[0] == finer_edges[-1]:
+            break
         people = _without_noise(finer.people, finer_edges, noise, total)
         if np.ptp(np.flatnonzero(people)) > _SPAN * BASE:
             break
         leaves = finer._replace(people=people)
         edges = finer_edges
-    return _filled(edges, leaves.people)
+    has_numbers = np.diff(edges) > 0
+    edges = edges[np.append(has_numbers, True)]
+    return _filled(edges, leaves.people[has_numbers], decimals_of(spikes.column))
 
 
 def _edges(spikes: Spikes, cell: int, leaves: _Leaves) -> Floats:
@@ -156,20 +167,24 @@ def _without_noise(
         place = np.arange(len(counts))
         is_inside = (first <= place) & (place <= last)
         return np.where(is_inside, counts.clip(min=0), 0.0)
+    even = total * has_numbers / has_numbers.sum()
+    inner = edges[np.append(has_numbers, True)]
+    if np.diff(inner).min() < _RESOLVED * np.spacing(np.abs(inner).max()):
+        return np.asarray(even)
     tree = Tree(
         [torch.from_numpy(counts[has_numbers])],
         len(counts),
         noise,
         total=total,
-        edges=torch.from_numpy(edges[np.append(has_numbers, True)]),
+        edges=torch.from_numpy(inner),
     )
     people = np.zeros(len(counts))
     people[has_numbers] = fine_tables([tree])[0].numpy()
     is_inside = people > 0
     n_inside = is_inside.sum()
-    even = total * has_numbers / has_numbers.sum()
     excess = (counts - even)[is_inside].sum()
-    return people if excess > _TOGETHER * noise * math.sqrt(n_inside) else even
+    stand_out = excess > _TOGETHER * noise * math.sqrt(n_inside)
+    return np.where(stand_out, people, even)
 
 
 def _next_digit(leaves: _Leaves, there: NDArray[np.int64], table: Floats) -> _Leaves:
@@ -186,9 +201,13 @@ def _next_digit(leaves: _Leaves, there: NDArray[np.int64], table: Floats) -> _Le
     return _Leaves(leaves.digit + 1, first + start, np.roll(table, -start))
 
 
-def _filled(edges: Floats, people: Floats) -> tuple[Floats, Floats]:
+def _filled(
+    edges: Floats,
+    people: Floats,
+    decimals: int | None,
+) -> tuple[Floats, Floats]:
     """The leaves between which anybody is; the outermost ones are filled from within,
-    as densely as those beside them.
+    as densely as those beside them, to a number with these decimals.
     """
     first, last = np.flatnonzero(people)[[0, -1]]
     edges = edges[first : last + 2].copy()
@@ -196,9 +215,13 @@ def _filled(edges: Floats, people: Floats) -> tuple[Floats, Floats]:
     if len(people) == 1:
         return edges, people
     size = np.diff(edges)
-    parts = people[[0, -1]] / np.maximum(people[[1, -2]], 1e-9)
-    parts = parts * size[[1, -2]] / np.maximum(size[[0, -1]], 1e-300)
-    low, high = np.minimum(parts, 1) * size[[0, -1]]
+    density = people / size
+    beside = np.maximum(density[[1, -2]], 1e-300)
+    low, high = np.minimum(density[[0, -1]] / beside, 1) * size[[0, -1]]
     edges[0] = edges[1] - low
     edges[-1] = edges[-2] + high
+    if decimals is not None:
+        unit = 10.0**decimals
+        edges[0] = np.floor(np.round(edges[0] * unit, 4)) / unit
+        edges[-1] = np.ceil(np.round(edges[-1] * unit, 4)) / unit
     return edges, people
