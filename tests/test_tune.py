@@ -148,6 +148,32 @@ def test_a_run_that_was_stopped_pays_for_no_candidate_twice(tmp_path: Path) -> N
     assert Counter(again.privacy.parties[0].insider) == paid
 
 
+@pytest.mark.parametrize("share", [0.3, 0.8])
+def test_a_run_goes_on_with_the_candidate_that_it_stopped_at(
+    tmp_path: Path, share: float
+) -> None:
+    budget = Budget(4.0, 1e-6)
+    tuned = {"tune": {"components": [1, 16]}, "run": "chosen", **QUICK}
+    seen: list[Any] = []
+    whole = federation(budget)
+    us.train("gram", whole, folder=tmp_path / "whole", watch=seen.append, **tuned)
+    stop_at = int(share * len(seen))
+    held = federation(budget)
+
+    def watch(progress: Any) -> None:
+        nonlocal stop_at
+        stop_at -= 1
+        if stop_at == 0:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        us.train("gram", held, folder=folder, watch=watch, **tuned)
+    result = us.train("gram", held, folder=folder, resume=True, **tuned)
+    assert ledger_spend(held, "x") == ledger_spend(whole, "x")
+    assert Counter(result.privacy.parties[0].insider) == ledger_spend(held, "x")
+
+
 @pytest.mark.parametrize(
     ("protocol", "tune", "settings", "said"),
     [
