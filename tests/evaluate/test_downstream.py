@@ -75,6 +75,7 @@ def test_hand_computed_scores_with_a_class_that_the_test_rows_lack():
     assert scores["auc"] == pytest.approx((0.5 + 1) / 2)
 
 
+@pytest.mark.long
 def test_the_deviation_of_a_difference_is_that_over_test_rows():
     """Two models of one law are tested on 100 rows, 400 times over."""
     rng = np.random.default_rng(3)

@@ -404,8 +404,12 @@ def _all_of(ways: _Left) -> Condition | bool:
     parts = tuple(
         remainder for remainder in remainders if not isinstance(remainder, bool)
     )
-    return And(parts) if len(parts) > 1 else parts[0] if parts else True
+    if not parts:
+        return True
+    return parts[0] if len(parts) == 1 else And(parts)
 
 
 def _any_of(ways: list[Condition]) -> Condition | None:
-    return None if not ways else ways[0] if len(ways) == 1 else Or(tuple(ways))
+    if not ways:
+        return None
+    return ways[0] if len(ways) == 1 else Or(tuple(ways))

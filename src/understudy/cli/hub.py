@@ -339,13 +339,9 @@ def _showing_status(status: Status, names: tuple[str, ...]) -> Iterator[None]:
                 name for name in names if snapshot["parties"][name]["signed"]
             )
             missing = ", ".join(name for name in names if name not in signed)
-            remark = (
-                f": {snapshot['error']}"
-                if snapshot["error"]
-                else f": {missing} to sign"
-                if missing
-                else ""
-            )
+            remark = f": {missing} to sign" if missing else ""
+            if snapshot["error"]:
+                remark = f": {snapshot['error']}"
             # in the moment before it begins
             waits_for_nobody = snapshot["state"] == "waiting" and not remark
             current = (snapshot["state"], signed)

@@ -145,13 +145,9 @@ def _parties(status: Mapping[str, Any]) -> Grid:
 
 def _party(status: Mapping[str, Any]) -> str:
     connected = status["connected"] and status["state"] not in STATES_WITHOUT_NEWS
-    line = (
-        "over"
-        if status["state"] == "done"
-        else "connected"
-        if connected
-        else "not connected"
-    )
+    line = "connected" if connected else "not connected"
+    if status["state"] == "done":
+        line = "over"
     run = f"run {status['run']}" if status["run"] else "no run yet"
     down = format_bytes(status["down"])
     up = format_bytes(status["up"])

@@ -299,13 +299,9 @@ class ArraySchema(Document):
             )
         codes = []
         for column in self.targets:
-            column_values = (
-                by_name.get(column.name, [])
-                if by_name is not None
-                else []
-                if values_given is None
-                else values_given
-            )
+            column_values: Any = [] if values_given is None else values_given
+            if by_name is not None:
+                column_values = by_name.get(column.name, [])
             values: NDArray[Any] = np.asarray(column_values)
             if values.shape != (rows,):
                 raise SchemaError(

@@ -612,13 +612,9 @@ def are_spellings(words: set[str]) -> bool:
 
 def _alike(word: str, to_words: Sequence[str], from_words: Sequence[str]) -> str:
     other = to_words[from_words.index(word.lower())]
-    return (
-        other
-        if word.islower()
-        else other.upper()
-        if word.isupper()
-        else other.capitalize()
-    )
+    if word.islower():
+        return other
+    return other.upper() if word.isupper() else other.capitalize()
 
 
 def _decimals(words: set[str]) -> int | None:

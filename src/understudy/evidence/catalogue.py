@@ -328,6 +328,9 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
         f"against {who.replace('_', ' ')} ε = {e:.4g}"
         for who, e in facts.epsilon.items()
     )
+    model = "Central" if len(facts.holders) == 1 else "Federated"
+    if facts.local:
+        model = "Local"
     basic = {
         "name": facts.title,
         "data_curators": list(about.curators or facts.holders),
@@ -365,11 +368,7 @@ def deployment_entry(facts: Facts) -> dict[str, Any]:
                 ),
             },
             "deployment_model": {
-                "model_name": "Local"
-                if facts.local
-                else "Central"
-                if len(facts.holders) == 1
-                else "Federated",
+                "model_name": model,
                 "model_name_details": _flows(facts),
                 "actors": "; ".join(facts.against()),
                 "release_type": "One release",

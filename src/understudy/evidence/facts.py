@@ -60,13 +60,9 @@ class ReleaseDescription:
         for field in fields(self):
             value = getattr(self, field.name)
             several = isinstance(field.default, tuple)
-            texts = (
-                value
-                if several
-                else ()
-                if value is None and field.default is None
-                else (value,)
-            )
+            texts = value if several else (value,)
+            if value is None and field.default is None:
+                texts = ()
             if not isinstance(texts, tuple) or not all(
                 isinstance(text, str)
                 and _is_clean_text(text)

@@ -105,13 +105,11 @@ class Artefacts:
             for party in self.parties.values()
             if party.get("noise", "secure") != "secure"
         ]
-        return stated or (
-            rehearsed({"": ["fast"]})
-            if fast
-            else rehearsed({"": ["seed"]})
-            if self.rehearsed
-            else ""
-        )
+        if stated:
+            return stated
+        if fast:
+            return rehearsed({"": ["fast"]})
+        return rehearsed({"": ["seed"]}) if self.rehearsed else ""
 
     @property
     def protocol(self) -> str:

@@ -70,6 +70,13 @@ STRONG = 1.0
 REASONABLE = 10.0
 
 
+def mark_up_to(value: float, *, good: float, partly: float) -> Mark:
+    """The mark of a value that is better the smaller it is."""
+    if value <= good:
+        return "good"
+    return "partly" if value <= partly else "poor"
+
+
 def scale_position(figure: Figure) -> float | None:
     """0 at the real end, 1 at the naive end; None where an end is missing or the ends
     tell nothing apart.
@@ -97,7 +104,7 @@ def figure_mark(figure: Figure, near: float = 0.0) -> Mark:
         return "good"
     share = scale_position(figure)
     if share is not None:
-        return "good" if share <= CLOSE else "partly" if share <= LOST else "poor"
+        return mark_up_to(share, good=CLOSE, partly=LOST)
     if (
         figure.value is None
         or figure.floor is None

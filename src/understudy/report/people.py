@@ -384,14 +384,13 @@ def _layout_block(
     title: str, figures: Sequence[Figure], *, several: bool
 ) -> dict[str, Any]:
     all_fit = [figure.value == 1.0 for figure in figures if figure.key == INTEGRITY]
+    heading = ""
+    if several:
+        heading = "People, and one kind of events with another"
+        if title:
+            heading = capitalize(title)
     return {
-        "title": (
-            capitalize(title)
-            if title
-            else "People, and one kind of events with another"
-        )
-        if several
-        else "",
+        "title": heading,
         "tables": view.figure_rows([f for f in figures if f.key.measure == "avd"]),
         "sums": view.figure_rows([f for f in figures if f.key.measure in SUMS]),
         "lags": view.figure_rows([f for f in figures if f.key.measure == "lag"]),

@@ -43,13 +43,7 @@ def public_findings(quality: Mapping[str, Any] | None) -> list[Finding]:
     if not columns or not sentences:
         return []
     worst = max(columns, key=lambda name: columns[name])
-    mark: Mark = (
-        "good"
-        if columns[worst] <= marks.NEAR
-        else "partly"
-        if columns[worst] <= marks.FAR
-        else "poor"
-    )
+    mark = marks.mark_up_to(columns[worst], good=marks.NEAR, partly=marks.FAR)
     words = f"has noise of {percent(columns[worst])} % at most in a column’s shares"
     findings = [
         Finding(
@@ -64,13 +58,9 @@ def public_findings(quality: Mapping[str, Any] | None) -> list[Finding]:
     if pairs and len(sentences) > 1:
         mostly_below = 2 * below_noise > pairs
         is_off = fit_misses > 0
-        of_pairs: Mark = (
-            "poor"
-            if below_noise == pairs
-            else "partly"
-            if mostly_below or is_off
-            else "unknown"
-        )
+        of_pairs: Mark = "partly" if mostly_below or is_off else "unknown"
+        if below_noise == pairs:
+            of_pairs = "poor"
         stand = f"stand out of the noise in {pairs - below_noise:,} of {pairs:,}"
         findings.append(
             Finding(
@@ -147,13 +137,7 @@ def price_finding(privacy: Mapping[str, Any]) -> Finding:
             "Its ε is infinite: do not publish.",
             "privacy",
         )
-    mark: Mark = (
-        "good"
-        if most_spent <= marks.STRONG
-        else "partly"
-        if most_spent <= marks.REASONABLE
-        else "poor"
-    )
+    mark = marks.mark_up_to(most_spent, good=marks.STRONG, partly=marks.REASONABLE)
     tier = {"good": "strong", "partly": "reasonable", "poor": "weak"}[mark]
     price = at_price(most_spent, person["delta"])
     statement = f"costs each {unit} at most {price}{over_parties}"

@@ -175,13 +175,11 @@ def p_value(p: float | None) -> str:
     """
     if p is None:
         return "–"
-    return (
-        "<0.001"
-        if p < 0.001
-        else f"{math.ceil(p * 1000 - 1e-9) / 1000:.3f}"
-        if p < 0.1
-        else f"{p:.2f}"
-    )
+    if p < 0.001:
+        return "<0.001"
+    if p < 0.1:
+        return f"{math.ceil(p * 1000 - 1e-9) / 1000:.3f}"
+    return f"{p:.2f}"
 
 
 def format_bytes(count: float) -> str:

@@ -157,13 +157,16 @@ class Result:
         from understudy.report.page import write_report
 
         holders = {} if self.federation is None else self.federation.holders
-        tables = {
-            name: (h.table.reread_from if TABLE.holds(h.table) else h.table)
-            if h.came is None
-            else h.came
-            for name, h in holders.items()
-            if FLAT.holds(h.table)
-        }
+        tables: dict[str, Any] = {}
+        for name, holder in holders.items():
+            if not FLAT.holds(holder.table):
+                continue
+            if holder.came is not None:
+                tables[name] = holder.came
+            elif TABLE.holds(holder.table):
+                tables[name] = holder.table.reread_from
+            else:
+                tables[name] = holder.table
         books = {
             name: {"ledger": str(h.ledger.path)}
             for name, h in holders.items()

@@ -354,13 +354,9 @@ def _parse_binned(column: Binned, uniques: Cells) -> tuple[Floats, Reasons]:
     # the last edge of whole numbers lies one past high
     low = column.edges[0]
     high = column.edges[-1] - whole
-    show = (
-        "{:g}".format
-        if isinstance(column.low, float)
-        else str
-        if dates
-        else column.as_text
-    )
+    show = str if dates else column.as_text
+    if isinstance(column.low, float):
+        show = "{:g}".format
     # as the schema has them
     lowest = show(column.low)
     highest = show(column.high)

@@ -97,7 +97,9 @@ def hold_out(
         )
     is_text = not described.is_database and suffix_of(described) in TEXT
     is_workbook = not described.is_database and suffix_of(described) == WORKBOOK
-    suffix = ".csv" if is_text else WORKBOOK if is_workbook else PARQUET
+    suffix = WORKBOOK if is_workbook else PARQUET
+    if is_text:
+        suffix = ".csv"
     stay = home / f"{name}-taking-part{suffix}"
     away = home / f"{name}-held-out{suffix}"
     if is_text:

@@ -158,13 +158,10 @@ class TableTerms(Terms):
         )
         for one, other, table in self.cells.tables(flat):
             cells = torch.from_numpy(table)
-            cells = (
-                cells[:, 0].diag()
-                if one == other
-                else cells
-                if one < other
-                else cells.T
-            )
+            if one == other:
+                cells = cells[:, 0].diag()
+            elif one > other:
+                cells = cells.T
             gram[blocks[min(one, other)], blocks[max(one, other)]] = cells
         return gram
 

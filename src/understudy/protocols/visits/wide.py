@@ -106,7 +106,9 @@ def uncertain(
         has_column = first in ("event", "across") and titles in ([], [title])
         if has_column and (b == number or (a == number and first == "event")):
             shape = layout.shape(block)
-            n_cells = 1 if len(shape) == 1 else shape[0] if b == number else shape[1]
+            n_cells = 1
+            if len(shape) > 1:
+                n_cells = shape[0] if b == number else shape[1]
             precision += 1 / (n_cells * noise[block] ** 2) if noise[block] else np.inf
     level_middles = middles(column)
     return float(

@@ -195,9 +195,10 @@ class GrpcParties(RemoteParties, AbstractContextManager["GrpcParties"]):
             if not (over or off):
                 raise
             run(self._server.stop(grace=1))
-        self.log.write(
-            "off" if off else "ended" if over else "stopped", run=self.contract.run
-        )
+        event = "ended" if over else "stopped"
+        if off:
+            event = "off"
+        self.log.write(event, run=self.contract.run)
 
     def __exit__(
         self, kind: object, error: BaseException | None, trace: object

@@ -299,7 +299,9 @@ class HolderHome:
             guess = book.guess(contract.run)
         over = traffic.ended or (file.parent / ENDED).exists()
         running = status.get("run") == contract.run and status.get("state") == "joined"
-        state = "over" if over else "running" if running else "not finished"
+        state = "running" if running else "not finished"
+        if over:
+            state = "over"
         answer_bytes = 0
         for answers in file.parent.glob("answers.*"):
             # a run that ends in this moment deletes them

@@ -48,13 +48,9 @@ def the_caller(request: Request) -> Caller:
             "With a password one can only read: this needs Authorization: Bearer "
             "usx_….",
         )
-    token = (
-        _password(value)
-        if browser
-        else value.strip()
-        if kind.lower() == "bearer"
-        else ""
-    )
+    token = value.strip() if kind.lower() == "bearer" else ""
+    if browser:
+        token = _password(value)
     caller = authenticate(request.app.state.exchange.database, token)
     if caller is None:
         request.app.state.strangers.take(caller_address(request))

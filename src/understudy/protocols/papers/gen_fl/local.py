@@ -184,13 +184,11 @@ def local_models(
         if real is None
         else (on_device(real[0], device), on_device(real[1], device), real[2])
     )
-    clients = (
-        len(real[0])
-        if real is not None
-        else len(synthetic[0])
-        if synthetic is not None
-        else 0
-    )
+    clients = 0
+    if real is not None:
+        clients = len(real[0])
+    elif synthetic is not None:
+        clients = len(synthetic[0])
     local = weights.expand(clients, -1).clone()
     for _ in range(descent.steps):
         changes: list[Tensor] = []
