@@ -27,6 +27,7 @@ from torch.nn import functional
 
 from understudy.answers.bars import is_beyond_chance
 from understudy.answers.release import Z
+from understudy.ground.check import pluralize
 
 NOISY = 0.02  # a column whose shares the noise moves by more is named
 NAMED = 5  # columns, or pairs, that a sentence names
@@ -130,10 +131,9 @@ class PublicQuality:
         dependence is.
         """
         n_columns = len(self.columns)
-        plural = "s" * (n_columns > 1)
         worst = max(self.columns, key=lambda name: self.columns[name])
         sentence = (
-            f"{people:,} people and {n_columns} column{plural} at ε = {epsilon}: "
+            f"{people:,} people and {pluralize(n_columns, 'column')} at ε = {epsilon}: "
             "single columns to within about "
         )
         sentence += f"{math.ceil(100 * self.columns[worst]):,} % by noise"

@@ -19,7 +19,7 @@ from typing import Any
 from understudy.api.tune import candidates_of, shares_of
 from understudy.data.encoding.fine import cut_evenly
 from understudy.data.kinds import protected_unit
-from understudy.ground.check import whole
+from understudy.ground.check import pluralize, whole
 from understudy.ground.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.budget import PLURALS, Budget, in_units, shown
 from understudy.protocols.core.forecast import Forecast
@@ -227,8 +227,8 @@ def _facts(config: Any) -> list[str]:
     if total is not None:
         max_reports = _max_reports(config)
         facts.append(
-            f"a person reports at most {max_reports:,} "
-            f"time{'s' * (max_reports > 1)}, for ε = {shown(total / max_reports)} each"
+            f"a person reports at most {pluralize(max_reports, 'time')}, for "
+            f"ε = {shown(total / max_reports)} each"
         )
     return facts or [
         "see the statement after the run: nothing of it is known beforehand but the "

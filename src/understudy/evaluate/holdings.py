@@ -51,6 +51,7 @@ from understudy.data.reading.sources import in_database
 from understudy.data.reading.written import Raw
 from understudy.data.schema import Grid, Schema, join, was_bought
 from understudy.data.table import Table
+from understudy.ground.check import pluralize
 from understudy.ground.errors import ConfigError, UnderstudyError
 
 People = NDArray[Any] | None
@@ -356,7 +357,7 @@ def _widen_categories(
         )
         count = len(set(different))
         loss = (
-            f"have {'one of ' if count > 1 else ''}{count:,} text{'s' * (count > 1)} "
+            f"have {'one of ' if count > 1 else ''}{pluralize(count, 'text')} "
             f"that did not show{stands}"
         )
         categories = (

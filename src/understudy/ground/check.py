@@ -166,6 +166,11 @@ def readable(text: str) -> str:
     return "".join(one if one.isprintable() or one in _SPACES else "�" for one in text)
 
 
+def pluralize(count: int, noun: str) -> str:
+    """ "1 column", "1,200 columns"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def finite(value: float) -> float | None:
     """A number as a file holds it: None where it is without end."""
     return value if math.isfinite(value) else None

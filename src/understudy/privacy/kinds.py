@@ -61,7 +61,7 @@ from understudy.data.schema import (
     Schema,
 )
 from understudy.data.table import open_table
-from understudy.ground.check import one_of
+from understudy.ground.check import one_of, pluralize
 from understudy.ground.errors import (
     ConfigError,
     Effect,
@@ -273,7 +273,7 @@ def in_words(kind: str | Column) -> str:
     plain, mark, digits = kind.rpartition(" .")
     if not mark or not digits.isdigit():
         return kind
-    return f"{plain} of {digits} decimal{'s' * (digits != '1')}"
+    return f"{plain} of {pluralize(int(digits), 'decimal')}"
 
 
 def kinds_of(

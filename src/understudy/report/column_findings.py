@@ -8,6 +8,7 @@ from dataclasses import replace
 from understudy.evaluate.comparison import ColumnShares
 from understudy.evaluate.figure import Figure, FigureKey
 from understudy.evaluate.holdings import SchemaLoss
+from understudy.ground.check import pluralize
 from understudy.report import marks
 from understudy.report.findings import (
     MAX_NAMED,
@@ -41,14 +42,14 @@ def schema_findings(losses: Sequence[SchemaLoss]) -> Iterable[Finding]:
     ]
     n_more = len(columns) - MAX_NAMED
     if n_more > 0:
-        sentences.append(f"And {n_more} more column{'s' * (n_more > 1)}.")
+        sentences.append(f"And {pluralize(n_more, 'more column')}.")
     if left_out:
         sentences.insert(0, f"Left out of all that was made: {name_some(left_out)}.")
     is_poor = bool(left_out) or any(
         loss.people > marks.FAR * loss.rows for loss in losses
     )
     count = len({loss.column for loss in losses})
-    subject = f"{count} column{'s' * (count > 1)} of your table"
+    subject = f"{pluralize(count, 'column')} of your table"
     words = (
         f"{'are' if count > 1 else 'is'} not in the schema as "
         f"{'they' if count > 1 else 'it'} came"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from understudy.evaluate.figure import FigureKey
-from understudy.ground.check import readable
+from understudy.ground.check import pluralize, readable
 from understudy.ground.durable import read_toml
 from understudy.privacy.accounts.budget import shown
 
@@ -77,8 +77,7 @@ def _plain(key: FigureKey) -> str:
         return SUMS[key.measure].format(key.column)
     if key.measure == "lag":
         return (
-            f"“{key.column}” and itself, {key.columns} "
-            f"event{'s' * (key.columns != 1)} later"
+            f"“{key.column}” and itself, {pluralize(key.columns or 0, 'event')} later"
         )
     if key.part in PEOPLE:
         return PEOPLE[key.part]

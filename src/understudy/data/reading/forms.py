@@ -202,7 +202,8 @@ def write_number(value: float, form: str, decimals: int | None) -> str:
     )
     whole, point, rest = plain.partition(".")
     digits = f"{int(whole):,}".replace(",", group) + (mark if point else "") + rest
-    return f"{'-' * (value < 0)}{head}{digits}{tail}"
+    sign = "-" if value < 0 else ""
+    return f"{sign}{head}{digits}{tail}"
 
 
 def number_form(words: set[str]) -> tuple[str, int] | None:

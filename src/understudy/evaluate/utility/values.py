@@ -36,6 +36,7 @@ from understudy.data.encoding.values import numbers_of
 from understudy.data.schema import Schema
 from understudy.evaluate.figure import Figure, FigureKey
 from understudy.evaluate.utility.marginals import Codes
+from understudy.ground.check import pluralize
 
 Values = NDArray[np.float64]
 """Numbers of one column without the missing ones, or rows × columns.
@@ -339,7 +340,7 @@ def _mean_figure(measure: str, columns: Mapping[str, Numbers]) -> Figure:
         for end in ("value", "floor", "ceiling")
     )
     worst = max(measured, key=lambda column: measured[column].value or 0.0)
-    count = f"mean over {len(measured)} column{'s' * (len(measured) > 1)} of numbers"
+    count = f"mean over {pluralize(len(measured), 'column')} of numbers"
     note = f"{count}; furthest: {worst} ({measured[worst].value:.4f})"
     return Figure(
         FigureKey(measure), value=value, floor=floor, ceiling=ceiling, note=note

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from understudy.ground.check import pluralize
 from understudy.ground.html import pre
 from understudy.privacy.accounts.budget import Budget, shown
 from understudy.privacy.accounts.statement import aligned
@@ -119,7 +120,7 @@ class Expectation:
         return self.of_columns >= 1
 
     def __str__(self) -> str:
-        columns = f"{self.columns} column{'s' * (self.columns > 1)}"
+        columns = pluralize(self.columns, "column")
         single = "single columns are mostly noise"
         if self.of_columns <= 2 * _NOISE:
             single = (

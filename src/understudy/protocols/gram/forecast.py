@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.data.column import Column
 from understudy.data.encoding.fine import has_many_bins, is_bought, is_tree
 from understudy.data.schema import Block, Schema
+from understudy.ground.check import pluralize
 from understudy.models.tables.fitted_levels import fitted_width
 from understudy.models.tables.merged_levels import level_count, most_levels
 from understudy.models.tables.target import MOST_LEVELS
@@ -185,7 +186,7 @@ def _words(study: Any, searched: bool | None) -> list[str]:
     layout = study.layout
     config = study.config
     pairs = f"{math.comb(layout.columns, 2):,} pairs"
-    columns = f"{layout.columns} column{'s' if layout.columns > 1 else ''}"
+    columns = pluralize(layout.columns, "column")
     words = [f"{columns} and {pairs}"]
     if layout.buys:
         ended = [tree.name for trees in layout.trees for tree in trees.ended.values()]
