@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from understudy.api.tune import candidates_of, shares_of
 from understudy.data.encoding.fine import cut_evenly
 from understudy.data.kinds import protected_unit
 from understudy.ground.check import pluralize, whole
@@ -116,6 +115,8 @@ def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
     planned = partial(plan, file.protocol, schemas, people=people or file.people)
     if not file.tune:
         return planned(budget=budgets, **dict(file.settings))
+    from understudy.api.tune import candidates_of, shares_of
+
     candidates = candidates_of(file.tune)
     protocol = resolve_protocol(file.protocol, schemas)
     shares = shares_of(

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from types import FrameType
 from typing import Any
 
 from understudy.answers.rules import check_rules
-from understudy.api.tune import Tune, candidates_of, train_tuned
 from understudy.data.kinds import (
     TABLE,
     VISITS,
@@ -78,7 +77,7 @@ def train(
     run: str | None = None,
     holdout: HolderSource | None = None,
     public: HolderSource | None = None,
-    tune: Tune | None = None,
+    tune: Mapping[str, Sequence[Any]] | None = None,
     **settings: Any,
 ) -> Result:
     """Train `protocol` over the federation. With a folder, checkpoints go there and a
@@ -92,6 +91,8 @@ def train(
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     plain_name(run=run, effect=Effect.NOTHING_CHARGED)
     if tune:
+        from understudy.api.tune import train_tuned
+
         return train_tuned(
             partial(train, watch=watch, holdout=holdout, public=public),
             protocol,
@@ -196,7 +197,7 @@ def run_file(
     """Carry out a run file; its artefacts lie in the folder that is returned."""
     file = resolve_run_file(file)
     budgets = {name: section.budget() for name, section in file.parties.items()}
-    for candidate in candidates_of(file.tune) if file.tune else [{}]:
+    for candidate in _candidates(file):
         config = protocol_named(file.protocol).configured(
             {**file.settings, **candidate}
         )
@@ -228,6 +229,15 @@ def run_file(
         )
     result.save(out, rows=file.rows)
     return result, out
+
+
+def _candidates(file: RunFile) -> Sequence[Mapping[str, Any]]:
+    """The settings that a run file leaves open: one choice where it leaves none."""
+    if not file.tune:
+        return [{}]
+    from understudy.api.tune import candidates_of
+
+    return candidates_of(file.tune)
 
 
 def _run_facts(
