@@ -26,6 +26,7 @@ FEW = (
     "LoPub, three reports each, two hosts",
     "Two aggregators, two hosts",
     "Gram, rows, three parties",
+    "Gram, columns, encrypted products",
     "Shared moments, images of two classes, two hosts",
     "SGDE by counts",
     "DPLT, two parties",
@@ -39,6 +40,7 @@ FEW = (
 
 BACK = (
     "Gram, rows, three parties",
+    "Gram, columns, encrypted products",
     "DPLT, two parties",
     "Visits, rows, three parties",
     "SignDS, Duchi",
