@@ -269,7 +269,7 @@ def describe(event: DpEvent) -> str:
         case PureDp():
             return f"a pure mechanism, ε={event.epsilon:g}"
         case GaussianDpEvent():
-            return f"Gaussian noise {event.noise_multiplier:.4g} × the clip norm"
+            return f"Gaussian noise {event.noise_multiplier:.4g} × the sensitivity"
         case LaplaceDpEvent():
             return f"Laplace noise {event.noise_multiplier:.4g} × the sensitivity"
         case DiscreteGaussian():
